@@ -45,7 +45,10 @@ bool pen_check_cache(const struct pen_rank_context *context);
 bool pen_check_same_cache(uint32_t rank, const struct pen_profile *one,
                           const struct pen_profile *other, struct pen_problem *problem);
 
-/* moves.c: the rows of a rank's collectives: indices; once the rest was checked, what they move. */
+/* moves.c: whether ops of that kind are exchanges between tensor ranks, or a part of one. */
+bool pen_puts_values(int kind);
+/* moves.c: the rows of a rank's collectives: indices, and the parts of exchanges; once the rest was
+ * checked, what they move. */
 bool pen_check_rows(const struct pen_rank_context *context);
 bool pen_check_moves(const struct pen_rank_context *context);
 

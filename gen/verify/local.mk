@@ -11,14 +11,13 @@ libgen_a_SOURCES += \
   %reldir%/derivative.c \
   %reldir%/derivative.h \
   %reldir%/device_state.c \
-  %reldir%/exchanges.c \
-  %reldir%/exchanges.h \
   %reldir%/extent_map.c \
   %reldir%/extent_map.h \
   %reldir%/generation.c \
   %reldir%/generation.h \
   %reldir%/gradient_sums.c \
   %reldir%/gradients.c \
+  %reldir%/in_use.h \
   %reldir%/internal.h \
   %reldir%/members.c \
   %reldir%/members.h \

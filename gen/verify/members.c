@@ -13,7 +13,7 @@
 
 #include "gen/base/arena.h"
 #include "gen/model/op_signature.h"
-#include "gen/verify/exchanges.h"
+#include "gen/verify/internal.h"
 #include "gen/verify/internal.h"
 
 /* ---- weights ---- */

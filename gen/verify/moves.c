@@ -12,10 +12,11 @@
  *           members cannot read each other's memory, what comes at one time has places of its own
  *           in the staging memory */
 #include "gen/base/arena.h"
+#include "gen/model/gradient_rules.h"
 #include "gen/model/op_signature.h"
-#include "gen/verify/exchanges.h"
 #include "gen/verify/internal.h"
 #include "runtime/plan/plan.h"
+#include "runtime/plan/puts.h"
 #include "runtime/plan/shard.h"
 
 /* A rank while its rows are compared. */
@@ -150,7 +151,39 @@ static int64_t dim_of(const struct pen_op *op, const char *name) {
   return op->dim[pen_signature_dim(pen_signature_of(op->kind), name)];
 }
 
-/* Slots of consecutive members follow each other, where exchanges.c has found them. */
+bool pen_puts_values(int kind) {
+  return kind == PEN_OP_ALL_GATHER_PART || kind == PEN_OP_ALL_TO_ALL_PART ||
+         kind == PEN_OP_ALL_GATHER_RUNS;
+}
+
+/* Is the op after `op` the part of the next tensor rank in the same exchange? */
+static bool continues(const struct pen_op *op) {
+  return op[1].kind == op->kind && op[1].operand[0] == op->operand[0] &&
+         pen_op_member(op[1].kind, op[1].dim) == pen_op_member(op->kind, op->dim) + 1;
+}
+
+/* The parts of an exchange follow each other, by rising tensor rank, and fill slots. Null, or what
+ * is wrong with an op. */
+static const char *wrong_part(const struct pen_rank_context *b, uint32_t index) {
+  const struct pen_op *op = &b->tables->ops[index];
+  const uint32_t members = pen_group_size(b->plan, PEN_TENSOR),
+                 member = pen_op_member(op->kind, op->dim);
+  const bool puts = pen_puts_values(op->kind);
+  if (!puts && op->kind != PEN_OP_SIGNAL_MEMBERS) return NULL;
+  if (members == 1) return "which sends to other tensor ranks, but there is one";
+  if (member == 0 && index > 0 &&
+      pen_collective_of(b->tables, op - 1) == pen_collective_of(b->tables, op))
+    return "which is of the collective of the op before it";
+  if (puts && b->tables->tensors[op->operand[1]].base != PEN_BASE_EXCHANGE)
+    return "whose output is not in a slot";
+  return puts && op->kind != PEN_OP_ALL_GATHER_RUNS &&
+                 (member >= members || (member > 0 && (index == 0 || !continues(op - 1))) ||
+                  (member + 1 < members && (index + 1 == b->tables->op_count || !continues(op))))
+             ? "which is not beside the parts of the other tensor ranks"
+             : NULL;
+}
+
+/* Slots of consecutive members follow each other. */
 static struct pen_put blocks_of(const struct moves *m, const struct pen_op *op) {
   const uint64_t element = pen_dtype_bytes(op->dtype);
   const struct pen_rank_program *tables = m->b->tables;
@@ -174,16 +207,19 @@ static struct pen_put blocks_of(const struct moves *m, const struct pen_op *op) 
   return put;
 }
 
-/* The exchange that begins with an op, whose parts exchanges.c has found complete; past it. */
+/* The exchange that begins with an op; past it. */
 static bool check_exchange(struct moves *m, uint32_t *op) {
+  static const struct pen_frame frame = {{0}};
   const struct pen_op *ops = m->b->tables->ops, *first = &ops[*op];
   const bool puts = pen_puts_values(first->kind);
   const uint32_t parts =
       puts && first->kind != PEN_OP_ALL_GATHER_RUNS ? pen_group_size(m->b->plan, PEN_TENSOR) : 1;
   if (puts) need(m, blocks_of(m, first));
   for (uint32_t k = 1; k < parts; k++)
-    if (first[k].collective != first->collective)
-      return PROBLEM(m, "begins an exchange, but part %u is of another collective", k);
+    if (first[k].collective != first->collective ||
+        m->b->tables->tensors[first[k].operand[1]].offset !=
+            pen_move_of(m->b->plan, m->put, &frame, 0, k, 0).to)
+      return PROBLEM(m, "begins an exchange, but part %u is of another, or elsewhere", k);
   *op += parts;
   return check_row(m, first->collective,
                    &(struct pen_collective){
@@ -359,10 +395,11 @@ static bool check_action(struct moves *m, uint32_t index) {
 bool pen_check_rows(const struct pen_rank_context *b) {
   const struct pen_rank_program *tables = b->tables;
   for (uint32_t c = 0; c < tables->collective_count; c++)
-    if ((uint64_t)tables->collectives[c].first_put + tables->collectives[c].put_count >
-        tables->put_count)
+    if (tables->collectives[c].group >= PEN_GROUPS ||
+        (uint64_t)tables->collectives[c].first_put + tables->collectives[c].put_count >
+            tables->put_count)
       return pen_problem_note(b->checked->problem, b->rank, PEN_NONE,
-                              "collective %u: its puts are beyond the table", c);
+                              "collective %u: no such group, or its puts are beyond the table", c);
   for (uint32_t i = 0; i < tables->put_count; i++) {
     const struct pen_put *put = &tables->puts[i];
     if (put->kind >= PEN_PUT_KINDS || put->group >= PEN_GROUPS || put->from_base >= PEN_BASES ||
@@ -378,6 +415,12 @@ bool pen_check_rows(const struct pen_rank_context *b) {
                               "op %u (%s) is of collective %u of %u", op,
                               pen_signature_of(tables->ops[op].kind)->kind,
                               tables->ops[op].collective, tables->collective_count);
+  for (uint32_t op = 0; op < tables->op_count; op++) {
+    const char *wrong = wrong_part(b, op);
+    if (wrong)
+      return pen_problem_note(b->checked->problem, b->rank, PEN_NONE, "moved: op %u (%s), %s", op,
+                              pen_signature_of(tables->ops[op].kind)->kind, wrong);
+  }
   for (uint32_t index = 0; index < tables->action_count; index++)
     if (pen_kind_is_collective(tables->actions[index].kind) &&
         pen_group_size(b->plan, PEN_DATA) > 1 &&

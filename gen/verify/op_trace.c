@@ -9,6 +9,7 @@
 #include "gen/model/op_signature.h"
 #include "gen/verify/problem.h"
 #include "gen/base/arena.h"
+#include "gen/verify/internal.h"
 #include "runtime/plan/plan.h"
 
 void pen_tracer_start(struct pen_tracer *tracer, const struct pen_rank_context *context) {
@@ -18,9 +19,7 @@ void pen_tracer_start(struct pen_tracer *tracer, const struct pen_rank_context *
   tracer->cached = pen_new((size_t)context->tables->program_count + 1, sizeof *tracer->cached);
   tracer->written = pen_new((size_t)context->tables->tensor_count + 1, sizeof(uint32_t));
   tracer->read = pen_new((size_t)context->tables->tensor_count + 1, sizeof(uint32_t));
-  pen_program_collectives_open(&tracer->collectives, context->tables->tensor_count,
-                               pen_group_size(context->plan, PEN_DATA) == 1);
-  pen_exchanges_open(&tracer->exchanges, context->plan, context->rank, context->tables);
+  pen_program_collectives_open(&tracer->collectives, context);
 }
 
 void pen_tracer_free(struct pen_tracer *tracer) {
@@ -29,7 +28,6 @@ void pen_tracer_free(struct pen_tracer *tracer) {
   pen_free(tracer->read);
   pen_extent_map_free(&tracer->map);
   pen_program_collectives_close(&tracer->collectives);
-  pen_exchanges_close(&tracer->exchanges);
 }
 
 /* ---- one op ---- */
@@ -62,6 +60,11 @@ static uint8_t base_of(const struct op_context *s, uint32_t tensor) {
 #define PROBLEM(s, format, ...)                                                            \
   pen_problem_note((s)->tracer->context->checked->problem, (s)->tracer->context->rank,     \
                    (s)->action, "op %u (%s) " format, (s)->op_index, (s)->signature->kind, \
+                   __VA_ARGS__)
+
+#define IN_USE(s, format, ...)                                                                     \
+  pen_problem_note((s)->tracer->context->checked->problem, (s)->tracer->context->rank,             \
+                   (s)->action, "in use: op %u (%s) " format, (s)->op_index, (s)->signature->kind, \
                    __VA_ARGS__)
 
 /* Finds the bytes of an operand and checks that they are in the right part of the arena. */
@@ -124,16 +127,13 @@ static bool check_elements(const struct op_context *s, uint32_t tensor) {
                  b->plan->weights[number].name, (unsigned long long)b->plan->weights[number].count);
 }
 
-static bool is_exchange(const struct op_context *s) {
-  return pen_puts_values(s->op->kind) || s->op->kind == PEN_OP_SIGNAL_MEMBERS;
-}
-
 /* The plan has such ops, and their operands belong together. */
 static bool check_runtime_op(const struct op_context *s) {
   const struct pen_plan *plan = s->tracer->context->plan;
   const bool gathers = s->op->kind == PEN_OP_ALL_GATHER,
              reduces = s->op->kind == PEN_OP_REDUCE_SCATTER;
-  if (is_exchange(s)) return true; /* exchanges.c */
+  if (pen_puts_values(s->op->kind) || s->op->kind == PEN_OP_SIGNAL_MEMBERS)
+    return true; /* moves.c */
   if (pen_group_size(plan, PEN_DATA) == 1 && s->op->kind != PEN_OP_ZERO)
     return PROBLEM(s, "sends to peers, but there is one replica%s", "");
   if ((gathers && !plan->gathers_units) || (reduces && !plan->reduces_microbatches))
@@ -149,17 +149,14 @@ static bool check_runtime_op(const struct op_context *s) {
 /* Notes what a runtime op does besides its operands. */
 static bool trace_runtime_op(const struct op_context *s) {
   struct pen_program_collectives *c = &s->tracer->collectives;
-  const char *wrong = NULL;
-  if (s->op->kind == PEN_OP_SIGNAL_PEERS) c->completed++;
-  if (s->op->kind == PEN_OP_ALL_GATHER) wrong = pen_weight_gathered(c, s->op->operand[1]);
+  if (s->op->kind == PEN_OP_ALL_GATHER) pen_weight_gathered(c, s->op->operand[1]);
+  if (s->op->kind == PEN_OP_ZERO) pen_partial_zeroed(c, s->op->operand[0]);
   if (s->op->kind == PEN_OP_WAIT_EVENT) {
-    wrong = pen_event_waited(c, s->op->operand[0]);
+    const char *wrong = pen_event_waited(c, s->op->operand[0]);
     return !wrong || PROBLEM(s, "waits for %s, %s", operand_name(s, s->op->operand[0]), wrong);
   }
-  if (s->op->kind == PEN_OP_WAIT_PEERS)
-    wrong = pen_program_waits(c, pen_collective_of(s->tracer->context->tables, s->op)->awaited);
-  if (s->op->kind == PEN_OP_ZERO) wrong = pen_partial_zeroed(c, s->op->operand[0]);
-  return !wrong || PROBLEM(s, "%s", wrong);
+  return !c->row || c->row->group != PEN_DATA || c->row->awaited <= c->signals[PEN_DATA].ended ||
+         PROBLEM(s, "deadlock: it waits for a signal that peers give after theirs%s", "");
 }
 
 /* Adds to the gradient of a microbatch, or the accumulator. */
@@ -188,9 +185,9 @@ static bool check_addition(const struct op_context *s, uint32_t tensor, int use)
   return !wrong || PROBLEM(s, "adds %s, %s", operand_name(s, added), wrong);
 }
 
-/* Peers do not read what an output overwrites. */
+/* Nobody else uses what an output overwrites. */
 static bool check_overwritten(const struct op_context *s, const struct placed_operand *operand) {
-  const struct pen_tracer *t = s->tracer;
+  struct pen_tracer *t = s->tracer;
   struct pen_extent_place place = pen_extent_map_find(&t->map, operand->first);
   for (const struct pen_extent *extent;
        (extent = pen_extent_map_next(&t->map, &place, operand->past));) {
@@ -200,29 +197,14 @@ static bool check_overwritten(const struct op_context *s, const struct placed_op
     if (wrong)
       return PROBLEM(s, "writes %s over %s, %s", operand_name(s, operand->tensor),
                      operand_name(s, tensor), wrong);
+    wrong = tensor == PEN_NONE ? NULL : pen_use_overwritten(&t->collectives, tensor);
+    if (wrong)
+      return IN_USE(s, "writes %s over %s, %s", operand_name(s, operand->tensor),
+                    operand_name(s, tensor), wrong);
   }
-  return true;
-}
-
-/* ---- exchanges of tensor ranks ---- */
-
-/* Rule "exchanged" for a tensor of base EXCHANGE, or another. */
-static bool check_slot(const struct op_context *s, uint32_t tensor, bool writes) {
-  const struct pen_exchanges *e = &s->tracer->exchanges;
-  const char *wrong = !writes          ? pen_exchange_read(e, tensor)
-                      : is_exchange(s) ? NULL
-                                       : pen_exchange_written(e, tensor);
-  return !wrong ||
-         pen_problem_note(s->tracer->context->checked->problem, s->tracer->context->rank, s->action,
-                          "exchanged: op %u (%s) %s %s, %s", s->op_index, s->signature->kind,
-                          writes ? "writes" : "reads", operand_name(s, tensor), wrong);
-}
-
-static bool trace_exchange(const struct op_context *s) {
-  const char *wrong = is_exchange(s) ? pen_exchange_op(&s->tracer->exchanges, s->op_index) : NULL;
-  return !wrong || pen_problem_note(s->tracer->context->checked->problem, s->tracer->context->rank,
-                                    s->action, "exchanged: its program has op %u (%s), %s",
-                                    s->op_index, s->signature->kind, wrong);
+  const char *wrong =
+      pen_use_written(&t->collectives, operand->tensor, operand->first, operand->past);
+  return !wrong || IN_USE(s, "writes %s, %s", operand_name(s, operand->tensor), wrong);
 }
 
 /* ---- operands ---- */
@@ -258,9 +240,10 @@ static bool read_input(const struct op_context *s, const struct placed_operand *
                      operand_name(s, extent->tensor));
     at = extent->past;
   }
-  if (own)
-    return at >= operand->past ||
-           PROBLEM(s, "reads %s, which is only partly written", operand_name(s, operand->tensor));
+  if (own && at < operand->past)
+    return PROBLEM(s, "reads %s, which is only partly written", operand_name(s, operand->tensor));
+  const char *wrong = own ? pen_use_read(&t->collectives, operand->tensor, operand->first) : NULL;
+  if (own) return !wrong || IN_USE(s, "reads %s, %s", operand_name(s, operand->tensor), wrong);
   if (is_within_program(b->tables->tensors[operand->tensor].base))
     return PROBLEM(s, "reads %s, which nothing in this program has written",
                    operand_name(s, operand->tensor));
@@ -324,14 +307,11 @@ static bool trace_op(const struct op_context *s, struct pen_program_trace *trace
   if (s->op->workspace != PEN_NONE && !locate_operand(s, s->op->workspace, &operand[count]))
     return false;
   if (s->op->workspace != PEN_NONE &&
-      (!operand[count].local || s->tracer->context->received[s->op->workspace]))
+      (!operand[count].local || base_of(s, s->op->workspace) == PEN_BASE_EXCHANGE ||
+       s->tracer->context->received[s->op->workspace]))
     return PROBLEM(s, "has %s for its workspace, which is not in the activation part",
                    operand_name(s, s->op->workspace));
   if (s->signature->is_runtime && !check_runtime_op(s)) return false;
-  for (int k = 0; k < count; k++)
-    if (s->op->operand[k] != PEN_NONE && !check_slot(s, s->op->operand[k], k >= inputs))
-      return false;
-  if (s->op->workspace != PEN_NONE && !check_slot(s, s->op->workspace, true)) return false;
   for (int k = 0; k < inputs; k++)
     if (s->op->operand[k] != PEN_NONE && !read_input(s, &operand[k])) return false;
   for (int k = inputs; k <= count; k++)
@@ -346,10 +326,32 @@ static bool trace_op(const struct op_context *s, struct pen_program_trace *trace
     pen_extent_map_write(&s->tracer->map,
                          &(struct pen_extent){operand[count].first, operand[count].past, PEN_NONE,
                                               base_of(s, s->op->workspace)});
-  return !s->signature->is_runtime || (trace_runtime_op(s) && trace_exchange(s));
+  if (s->signature->is_runtime && !trace_runtime_op(s)) return false;
+  pen_program_op_ends(&s->tracer->collectives);
+  return true;
 }
 
 /* ---- whole programs ---- */
+
+/* The next program finds all gradients of a microbatch summed, and free. */
+static bool check_end(const struct op_context *s) {
+  struct pen_tracer *t = s->tracer;
+  const struct pen_rank_context *b = t->context;
+  for (size_t i = 0; i < t->collectives.partial_count; i++) {
+    const uint32_t tensor = t->collectives.partials[i];
+    const char *wrong = pen_partial_left(&t->collectives, tensor);
+    if (wrong)
+      return pen_problem_note(b->checked->problem, b->rank, s->action, "its program leaves %s, %s",
+                              operand_name(s, tensor), wrong);
+    wrong = pen_use_left(&t->collectives, tensor);
+    if (wrong)
+      return pen_problem_note(b->checked->problem, b->rank, s->action,
+                              "in use: its program leaves %s, %s", operand_name(s, tensor), wrong);
+  }
+  return pen_slots_left(&t->collectives) ||
+         pen_problem_note(b->checked->problem, b->rank, s->action,
+                          "in use: its program still reads the slots that the next one fills");
+}
 
 static bool trace_ops(struct op_context *s, uint32_t first, uint32_t count,
                       struct pen_program_trace *trace) {
@@ -359,24 +361,15 @@ static bool trace_ops(struct op_context *s, uint32_t first, uint32_t count,
                                       .loss_offset = UINT64_MAX};
   t->run++;
   pen_extent_map_clear(&t->map);
-  pen_program_collectives_start(&t->collectives);
-  pen_exchanges_start(&t->exchanges);
+  pen_program_collectives_start(&t->collectives, first, first + count);
   for (uint32_t index = 0; index < count; index++) {
     s->op_index = first + index;
     s->op = &t->context->tables->ops[first + index];
+    pen_program_op_begins(&t->collectives, first + index);
     s->signature = pen_signature_of(s->op->kind);
     if (!trace_op(s, trace)) return false;
   }
-  uint32_t tensor;
-  const char *wrong = pen_program_ends(&t->collectives, &tensor);
-  if (wrong)
-    return pen_problem_note(t->context->checked->problem, t->context->rank, s->action,
-                            tensor == PEN_NONE ? "%s%s" : "its program leaves %s, %s",
-                            tensor == PEN_NONE ? "" : operand_name(s, tensor), wrong);
-  wrong = pen_exchanges_end(&t->exchanges);
-  if (wrong)
-    return pen_problem_note(t->context->checked->problem, t->context->rank, s->action,
-                            "exchanged: in its program %s", wrong);
+  if (!check_end(s)) return false;
   trace->read_count = (uint32_t)t->extent_count - trace->read_first;
   trace->weight_count = (uint32_t)t->weight_count - trace->weight_first;
   return true;

@@ -2,7 +2,6 @@
 #ifndef PEN_OP_TRACE_H
 #define PEN_OP_TRACE_H
 
-#include "gen/verify/exchanges.h"
 #include "gen/verify/extent_map.h"
 #include "gen/verify/program_collectives.h"
 #include "gen/verify/rank_context.h"
@@ -48,7 +47,6 @@ struct pen_tracer {
   uint32_t *written, *read, run;    /* [tensor] == run: by the program in progress */
   struct pen_cached_traces *cached; /* [program] */
   struct pen_program_collectives collectives;
-  struct pen_exchanges exchanges;
 };
 
 /* Empties a tracer for another rank; keeps its lists. */

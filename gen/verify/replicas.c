@@ -6,25 +6,27 @@
  * waits for collective E of its peers knows that all of them have completed their lists up to E,
  * and nothing more. The rules:
  *
- *   in use     a collective reads a part of a tensor in the memory of peers only if it knows the
- *              collective by which their last write of that part is complete; a rank writes a part
- *              only if it knows the one by which the peers' last read of it is. What is read and
- *              written follows from the rows of the collectives (moves.c proves these), from what
- * B, W and ADD_TIED_GRAD add to, and from what UPDATE writes. UPDATE clears all gradients, so the
- * next step finds them free; it waits, so knows all reads of earlier steps gathered   if moments
- * are sharded, each data rank updates its shard of a weight: ALL_GATHER_WEIGHT comes once for each
- * stage that keeps unsharded weights, after UPDATE and before SEND_V unsharded  if weights are
- * sharded, every action that reads the weights of a stage is between its UNSHARD and its RESHARD.
- * memory.c checks the contents of the bytes acyclic    no deadlock: E comes before the action that
- * waits for it. Take an order in which the actions of one replica can run one by one (the other
- * checks prove that there is one), and let all replicas run each action of it before any runs the
- * next: every action finds what it waits for. What is complete stays complete, so any other order
- * ends alike
+ *   in use     (in_use.h) of the gradients and weights of a stage: what is read and written
+ *              follows from the rows of the collectives, from what B, W and ADD_TIED_GRAD add to,
+ *              and from what UPDATE writes, which clears all gradients. When the step ends, all
+ *              reads of gradients are known: the next step adds to them at once
+ *   gathered   if moments are sharded, each data rank updates its shard of a weight:
+ *              ALL_GATHER_WEIGHT comes once for each stage that keeps unsharded weights, after
+ *              UPDATE and before SEND_V
+ *   unsharded  if weights are sharded, every action that reads the weights of a stage is between
+ *              its UNSHARD and its RESHARD. memory.c checks the contents of the bytes
+ *   acyclic    no deadlock: E comes before the action that waits for it. Take an order in which
+ *              the actions of one replica can run one by one (the other checks prove that there is
+ *              one), and let all replicas run each action of it before any runs the next: every
+ *              action finds what it waits for. What is complete stays complete, so any other order
+ *              ends alike. Tensor ranks wait only for what the others do at the same place of the
+ *              same list, or before it: the same order runs the lists of all side by side
  *
  * Each collective comes once for each stage of the rank. Which sums are complete is checked by
  * gradient_sums.c. */
 #include "gen/verify/internal.h"
 #include "gen/base/arena.h"
+#include "gen/verify/in_use.h"
 #include "runtime/plan/plan.h"
 #include "runtime/plan/shard.h"
 
@@ -40,13 +42,8 @@ static const char *const tensor_text[TENSORS] = {"gradients", "weights"};
  * it writes. Of a program, how many it ends, and for which of these it waits last. */
 struct effect {
   uint8_t reads[TENSORS], writes[TENSORS];
-  uint32_t ended, awaited;
-};
-
-/* The collective that ends the last write of a part by its owner, and the last read by a peer; 0:
- * none in this step. */
-struct in_use {
-  uint32_t written[TENSORS][PARTS], read[TENSORS][PARTS];
+  struct pen_signals signals;
+  uint32_t last; /* collectives ended before its last put */
 };
 
 /* The list of a rank up to `action`. Numbers count the collectives from 1; 0: not yet. */
@@ -59,8 +56,8 @@ struct collective_order {
   uint32_t in_programs;               /* the number of the last collective within a program */
   bool *is_unsharded;                 /* [stage]: between UNSHARD and RESHARD */
   uint32_t *number[PEN_ACTION_KINDS]; /* [stage]: the number of the collective of that kind */
-  struct in_use *in_use;              /* [stage] */
-  const struct effect *within;        /* [program] */
+  struct pen_in_use (*in_use)[TENSORS][PARTS]; /* [stage] */
+  const struct effect *within;                 /* [program] */
 };
 
 #define PROBLEM(e, ...) \
@@ -79,7 +76,7 @@ static int tensor_of(const struct pen_rank_context *b, const struct pen_put *put
              : WEIGHTS;
 }
 
-/* Adds the puts of a row. What peers have of one microbatch is program_collectives.c's. */
+/* Adds the puts of a row. What peers have of one microbatch is op_trace.c's. */
 static void add_effect(const struct pen_rank_context *b, const struct pen_collective *row,
                        struct effect *effect) {
   for (uint32_t i = row->first_put; i < row->first_put + row->put_count; i++) {
@@ -87,13 +84,14 @@ static void add_effect(const struct pen_rank_context *b, const struct pen_collec
     const bool adds = put->kind == PEN_PUT_ADD, groups = put->group == PEN_SAME_SHARD;
     const uint8_t own = groups ? PIECE : SHARD, others = groups ? REST : OTHERS;
     if (put->weight == PEN_NONE) continue;
+    effect->last = effect->signals.ended;
     if (put->from_base == PEN_BASE_PERSISTENT)
       effect->reads[tensor_of(b, put)] |= adds ? others : own;
     if (put->to_base == PEN_BASE_PERSISTENT)
       effect->writes[tensor_of(b, put)] |= adds ? own : others;
   }
-  effect->ended += row->completes;
-  if (row->awaited > effect->awaited) effect->awaited = row->awaited;
+  pen_signals_wait(&effect->signals, row);
+  pen_signals_give(&effect->signals, row, false);
 }
 
 /* [program]: the effects of its rows. */
@@ -109,37 +107,29 @@ static const struct effect *effects_of_programs(const struct pen_rank_context *b
   return effect;
 }
 
-/* Reads parts of the peers' tensors of a stage, knowing that they have ended collective `known`; it
- * is done when this rank has ended `number`. */
-static bool use_of_peers(const struct collective_order *e, uint32_t stage, const uint8_t *parts,
-                         uint32_t known, uint32_t number) {
+/* Reads parts of the peers' tensors of a stage, or writes those of its own, after so many
+ * collectives, knowing that the peers have ended collective `known`. */
+static bool use_parts(const struct collective_order *e, uint32_t stage, const uint8_t *parts,
+                      enum pen_user user, uint32_t known, uint32_t ended) {
   for (int t = 0; t < TENSORS; t++)
     for (int p = 0; p < PARTS; p++) {
-      if (!(parts[t] >> p & 1)) continue;
-      if (e->in_use[stage].written[t][p] > known)
-        return PROBLEM(e,
-                       "in use: it reads %s of stage %u of its peers, knowing their collective %u, "
-                       "but they write these up to collective %u",
-                       tensor_text[t], stage, known, e->in_use[stage].written[t][p]);
-      e->in_use[stage].read[t][p] = number;
+      const char *wrong = parts[t] >> p & 1
+                              ? pen_use(&e->in_use[stage][t][p], user, user == PEN_OWN,
+                                        (struct pen_signals){ended, known})
+                              : NULL;
+      if (wrong)
+        return PROBLEM(e, "in use: %s %s of stage %u%s, knowing their collective %u, %s",
+                       user == PEN_OTHERS      ? "it reads"
+                       : e->action == PEN_NONE ? "the next step writes"
+                                               : "it writes",
+                       tensor_text[t], stage, user == PEN_OWN ? "" : " of its peers", known, wrong);
     }
   return true;
 }
 
-/* Writes parts of its own tensors, which is done when it has ended `number`. */
 static bool use_of_own(const struct collective_order *e, uint32_t stage, const uint8_t *parts,
-                       uint32_t number) {
-  for (int t = 0; t < TENSORS; t++)
-    for (int p = 0; p < PARTS; p++) {
-      if (!(parts[t] >> p & 1)) continue;
-      if (e->in_use[stage].read[t][p] > e->known)
-        return PROBLEM(e,
-                       "in use: it writes %s of stage %u, knowing collective %u of its peers, but "
-                       "they read these up to collective %u",
-                       tensor_text[t], stage, e->known, e->in_use[stage].read[t][p]);
-      e->in_use[stage].written[t][p] = number;
-    }
-  return true;
+                       uint32_t ended) {
+  return use_parts(e, stage, parts, PEN_OWN, e->known, ended);
 }
 
 static const uint8_t gradients[TENSORS] = {[GRADIENTS] = ALL};
@@ -148,33 +138,32 @@ static void know(struct collective_order *e, uint32_t number) {
   if (number > e->known) e->known = number;
 }
 
-/* A compute action, which ends the collectives up to `ended`. */
-static bool use_by_compute(struct collective_order *e, const struct pen_action *action,
-                           uint32_t ended) {
+static bool use_by_compute(struct collective_order *e, const struct pen_action *action) {
   const struct effect *within = &e->within[action->program];
   const bool adds = action->kind == PEN_B || action->kind == PEN_W;
-  if (within->awaited) know(e, e->ended + within->awaited);
-  return use_of_peers(e, action->stage, within->reads, 0, ended) &&
-         use_of_own(e, action->stage, within->writes, ended) &&
+  if (within->signals.known) know(e, e->ended + within->signals.known);
+  return use_parts(e, action->stage, within->reads, PEN_OTHERS, 0, e->ended + within->last) &&
+         use_of_own(e, action->stage, within->writes, e->ended + within->last) &&
          (!adds || e->b->plan->reduces_microbatches ||
-          use_of_own(e, action->stage, gradients, e->ended + 1));
+          use_of_own(e, action->stage, gradients, e->ended));
 }
 
 /* A collective, with what UPDATE does to all stages. */
 static bool use_by_collective(struct collective_order *e, const struct pen_action *action) {
   const uint8_t updated[TENSORS] = {
       [GRADIENTS] = ALL, [WEIGHTS] = pen_moments_are_sharded(e->b->plan) ? SHARD : ALL};
-  struct effect effect = {.awaited = 0};
+  struct effect effect = {.last = 0};
   know(e, action->awaited_collective);
   if (action->kind == PEN_GRAD_READY) /* says that they are complete, however they became so */
-    return use_of_own(e, action->stage, gradients, e->ended + 1);
+    return use_of_own(e, action->stage, gradients, e->ended);
   if (action->kind != PEN_UPDATE) {
     add_effect(e->b, &e->b->tables->collectives[action->collective], &effect);
-    return use_of_peers(e, action->stage, effect.reads, action->awaited_collective, e->ended + 1) &&
-           use_of_own(e, action->stage, effect.writes, e->ended + 1);
+    return use_parts(e, action->stage, effect.reads, PEN_OTHERS, action->awaited_collective,
+                     e->ended) &&
+           use_of_own(e, action->stage, effect.writes, e->ended);
   }
   for (uint32_t stage = 0; stage < e->b->checked->stage_count; stage++)
-    if (e->b->checked->rank_of[stage] == e->b->rank && !use_of_own(e, stage, updated, e->ended + 1))
+    if (e->b->checked->rank_of[stage] == e->b->rank && !use_of_own(e, stage, updated, e->ended))
       return false;
   return true;
 }
@@ -265,13 +254,13 @@ static bool check_unshard(struct collective_order *e, const struct pen_action *a
 /* Numbers the collectives within a compute action, which program_collectives.c checks; two such
  * actions of a pair would run them in no known order. */
 static bool check_within(struct collective_order *e, const struct pen_action *action) {
-  const uint32_t count = e->within[action->program].ended, before = count ? e->ended : 0;
+  const uint32_t count = e->within[action->program].signals.ended, before = count ? e->ended : 0;
   if (action->awaited_collective != before)
     return PROBLEM(e, "it names %u collectives before it, but there are %u",
                    action->awaited_collective, before);
-  if (count && action->overlaps && e->within[action[1].program].ended)
+  if (count && action->overlaps && e->within[action[1].program].signals.ended)
     return PROBLEM(e, "it overlaps the next action, but both have collectives");
-  if (!use_by_compute(e, action, e->ended + count)) return false;
+  if (!use_by_compute(e, action)) return false;
   e->ended += count;
   if (count) e->in_programs = e->ended;
   if (count && e->updated)
@@ -292,6 +281,15 @@ static bool check_resharded(struct collective_order *e) {
       e->action = PEN_NONE;
       return PROBLEM(e, "%uRESHARD is missing at the step's end", stage);
     }
+  return true;
+}
+
+/* The next step adds to the gradients before it waits for anything. (UPDATE waits, and so knows all
+ * reads of weights by then.) */
+static bool check_free(struct collective_order *e) {
+  e->action = PEN_NONE;
+  for (uint32_t stage = 0; stage < e->b->checked->stage_count; stage++)
+    if (!use_of_own(e, stage, gradients, e->ended)) return false;
   return true;
 }
 
@@ -392,9 +390,8 @@ bool pen_check_replicas(const struct pen_rank_context *b) {
     if (replicas && train && (action->kind >= PEN_NORM || action->kind == PEN_SEND_V) &&
         !check_collective(&e, action))
       return false;
-    if (action->kind == PEN_ADD_TIED_GRAD && !use_of_own(&e, 0, gradients, e.ended + 1))
-      return false;
+    if (action->kind == PEN_ADD_TIED_GRAD && !use_of_own(&e, 0, gradients, e.ended)) return false;
   }
-  return check_resharded(&e) && (!replicas || !train || check_gathered(&e)) &&
+  return check_resharded(&e) && check_free(&e) && (!replicas || !train || check_gathered(&e)) &&
          check_shared(b, replicas);
 }

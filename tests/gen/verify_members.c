@@ -1,6 +1,7 @@
 /* verify_members.c: random plans with tensor ranks (tensor_parallel.ranks) and a defect: parts of
  * sums that are exchanged wrongly, slots that are used too early, too late or by others, weights
- * and dims of members that are not theirs. Each is rejected, by exchanges.c, members.c or pieces.c,
+ * and dims of members that are not theirs. Each is rejected, by op_trace.c, moves.c, members.c or
+ * pieces.c,
  * unless an earlier check has seen it. */
 #include "gen/verify/verify.h"
 #include "tests/support/op_changes.h"
@@ -365,7 +366,7 @@ static bool dim_of_no_member(struct broken_plan *p) {
   return dim;
 }
 
-#define WRONG "whole: ", "derived: ", "passed: ", "same: ", "exchanged: "
+#define WRONG "whole: ", "derived: ", "passed: ", "same: ", "in use: ", "moved: "
 #define BYTES                                                                            \
   "but its bytes hold", "has overwritten", "overlaps it", "in this program has written", \
       "which nothing has written", "in the same bytes", "a second time", "only partly written"
@@ -406,7 +407,7 @@ static const struct defect defects[] = {
     {"a member's weight of another kind", weight_of_another_kind, {"is of another kind"}},
     {"another number of members",
      other_members,
-     {"whole: ", "derived: ", "exchanged: ", "tensor rank", "pieces", "slot", "than ",
+     {"whole: ", "derived: ", "in use: ", "moved: ", "tensor rank", "pieces", "slot", "than ",
       "in this program has written"}},
     {"a member's dim off by one", dim_off_by_one, {MEMBER}},
     {"a member's dim is left out", dim_left_out, {MEMBER}},

@@ -124,10 +124,18 @@ static bool puts_in_another_order(struct broken_plan *p) {
   return true;
 }
 
+/* Puts of two exchanges may move the same bytes: left out. */
+static bool is_alike(const struct pen_put *one, const struct pen_put *other) {
+  return one->weight == other->weight && one->from_base == other->from_base &&
+         one->from == other->from && one->to == other->to;
+}
+
 static bool puts_of_another(struct broken_plan *p) {
   struct pen_collective *row = some_collective(p, 1);
   if (!row || p->tables->put_count < 2) return false;
-  row->first_put = row->first_put ? row->first_put - 1 : row->first_put + 1;
+  const uint32_t other = row->first_put ? row->first_put - 1 : row->first_put + 1;
+  if (is_alike(&puts_of(p)[row->first_put], &puts_of(p)[other])) return false;
+  row->first_put = other;
   return true;
 }
 
@@ -185,6 +193,66 @@ static bool event_of_another(struct broken_plan *p) {
   return true;
 }
 
+/* ---- the rows of ops ---- */
+
+/* A row that an op of one of the kinds has; null: there is none. */
+static struct pen_collective *row_of_ops(struct broken_plan *p, int kind, int other) {
+  const uint32_t op = op_of_kind(p, draw(p->seed, 2) ? kind : other);
+  return op == PEN_NONE ? NULL : op_row(p, &ops_of(p)[op]);
+}
+
+/* Of gradients and weights within a program. */
+static struct pen_collective *row_of_program(struct broken_plan *p) {
+  return row_of_ops(p, PEN_OP_REDUCE_SCATTER, PEN_OP_ALL_GATHER);
+}
+
+/* Of an exchange between tensor ranks. */
+static struct pen_collective *row_of_exchange(struct broken_plan *p) {
+  return row_of_ops(p, PEN_OP_ALL_GATHER_PART,
+                    draw(p->seed, 2) ? PEN_OP_ALL_TO_ALL_PART : PEN_OP_ALL_GATHER_RUNS);
+}
+
+#define CHANGES_ROW(name, found, statement) \
+  static bool name(struct broken_plan *p) { \
+    struct pen_collective *row = found(p);  \
+    if (row) statement;                     \
+    return row;                             \
+  }
+CHANGES_ROW(program_signals_tensor_ranks, row_of_program, row->group = PEN_TENSOR)
+CHANGES_ROW(program_signals_early, row_of_program, row->completes = true)
+CHANGES_ROW(program_leaves_a_put_out, row_of_program, row->put_count--)
+CHANGES_ROW(program_reads_other_groups, row_of_program,
+            puts_of(p)[row->first_put].group = PEN_SAME_SHARD)
+CHANGES_ROW(exchange_signals_data_ranks, row_of_exchange, row->group = PEN_DATA)
+CHANGES_ROW(exchange_never_signals, row_of_exchange, row->completes = false)
+CHANGES_ROW(exchange_does_not_wait, row_of_exchange, row->waits = false)
+CHANGES_ROW(exchange_leaves_its_put_out, row_of_exchange, row->put_count = 0)
+CHANGES_ROW(exchange_puts_twice, row_of_exchange, row->put_count = 2)
+
+static bool program_puts_twice(struct broken_plan *p) {
+  const struct pen_collective *row = row_of_program(p);
+  if (!row || row->put_count < 2) return false;
+  struct pen_put *put = puts_of(p) + row->first_put + draw(p->seed, row->put_count - 1);
+  put[1] = put[0];
+  return true;
+}
+
+/* An exchange has the other half of the slots, in its row and in its tensors: that of the exchanges
+ * before and after it. */
+static bool fills_slots_in_use(struct broken_plan *p) {
+  uint32_t op = op_of_kind(p, draw(p->seed, 2) ? PEN_OP_ALL_GATHER_PART : PEN_OP_ALL_GATHER_RUNS);
+  if (op == PEN_NONE) return false;
+  struct pen_tensor *tensors = WRITABLE(struct pen_tensor, p->tables->tensors);
+  const struct pen_collective *row = op_row(p, &ops_of(p)[op]);
+  const uint64_t half = p->plan->memory[p->rank].exchange_bytes / 2,
+                 moved = puts_of(p)[row->first_put].to < half ? half : -half;
+  while (op > 0 && pen_collective_of(p->tables, &ops_of(p)[op - 1]) == row) op--;
+  for (; pen_collective_of(p->tables, &ops_of(p)[op]) == row; op++)
+    tensors[ops_of(p)[op].operand[1]].offset += moved;
+  puts_of(p)[row->first_put].to += moved;
+  return true;
+}
+
 /* ---- whose ---- */
 
 static bool op_of_another_collective(struct broken_plan *p) {
@@ -238,9 +306,22 @@ static const struct defect defects[] = {
     {"it signals early", signals_early, MOVED},
     {"it never signals", never_signals, MOVED},
     {"it signals others", signals_others, MOVED},
-    {"it waits for later ones", waits_for_later_ones, MOVED},
+    {"it waits for later ones",
+     waits_for_later_ones,
+     {"moved: ", "in use: ", "deadlock: it waits for a signal that peers give after theirs"}},
     {"in another sequence", in_another_sequence, MOVED},
     {"an event of another sequence", event_of_another, MOVED},
+    {"a program signals tensor ranks", program_signals_tensor_ranks, MOVED},
+    {"a program signals early", program_signals_early, MOVED},
+    {"a program leaves a put out", program_leaves_a_put_out, MOVED},
+    {"a program reads other groups", program_reads_other_groups, MOVED},
+    {"a program puts twice", program_puts_twice, MOVED},
+    {"an exchange signals data ranks", exchange_signals_data_ranks, MOVED},
+    {"an exchange never signals", exchange_never_signals, MOVED},
+    {"an exchange does not wait", exchange_does_not_wait, MOVED},
+    {"an exchange leaves its put out", exchange_leaves_its_put_out, MOVED},
+    {"an exchange puts twice", exchange_puts_twice, {"moved: ", "in use: ", "beyond the table"}},
+    {"an exchange into slots in use", fills_slots_in_use, {"in use: "}},
     {"an op of another collective", op_of_another_collective, MOVED},
     {"an action of another collective", action_of_another_collective, MOVED},
 };

@@ -1,7 +1,8 @@
 /* verify_tokens.c: random plans whose tensor ranks share the tokens between the matrices
  * (tensor_parallel.sequence), and a defect: a run of other tokens, an exchange of other sequences,
  * a part that is missing, in a wrong slot or of a wrong member, a sum of its own run alone. Each is
- * rejected, by pieces.c, derivative.c or exchanges.c, unless an earlier check has seen it. */
+ * rejected, by pieces.c, derivative.c, op_trace.c or moves.c, unless an earlier check has seen it.
+ */
 #include "gen/verify/verify.h"
 #include "tests/support/op_changes.h"
 
@@ -153,7 +154,7 @@ static bool sum_of_the_own_run(struct broken_plan *p) {
   return false;
 }
 
-#define WRONG "whole: ", "derived: ", "passed: ", "same: ", "exchanged: "
+#define WRONG "whole: ", "derived: ", "passed: ", "same: ", "in use: ", "moved: "
 #define BYTES                                                                            \
   "but its bytes hold", "has overwritten", "overlaps it", "in this program has written", \
       "which nothing has written", "in the same bytes", "a second time", "only partly written"
