@@ -2,7 +2,11 @@
  * llm.c's format or a NumPy array (npy_file.h), is one stream of tokens, divided into windows of
  * `sequence` tokens; a packed file (packed_file.h) lists its own windows, which may be shorter and
  * are then padded. llm.c's format and packed files may have a mask, which says which targets count;
- * the others are ignored. */
+ * the others are ignored.
+ *
+ * Data may be several files, of any formats: their windows follow each other in the order of the
+ * files, and none spans two. Each file is a struct pen_data of its own then, and the whole has the
+ * numbers of its first windows; what a window holds is asked of its file. */
 #ifndef PEN_TOKEN_FILE_H
 #define PEN_TOKEN_FILE_H
 
@@ -10,6 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/options.h"
 #include "runtime/data/packed_file.h"
 #include "runtime/data/window_order.h"
 #include "runtime/plan/plan.h"
@@ -20,11 +25,17 @@ struct pen_data_file_id {
   unsigned char checksum[PEN_DIGEST_BYTES];
 };
 
+enum { PEN_DATA_FILES_MAX = 16384 };
+
 struct pen_data {
-  const char *path;            /* null without a file */
-  const unsigned char *tokens; /* mapped, little-endian; null without a file */
-  struct pen_data_file_id file;
-  uint32_t token_bytes;      /* 2 or 4 */
+  const char *path;             /* null without a file; of several: "FILE and 2 more files" */
+  const unsigned char *tokens;  /* mapped, little-endian; null without a file; the first file's */
+  struct pen_data_file_id file; /* of several files: that of the list of theirs */
+  const struct pen_data *files; /* [file_count], null: one file, or none */
+  const struct pen_data_file_id *ids; /* likewise */
+  const uint64_t *first_window;       /* [file_count + 1], the last: window_count */
+  uint32_t file_count;                /* 0: one file, or none */
+  uint32_t token_bytes;               /* 2 or 4 */
   const unsigned char *mask; /* which tokens are targets that count (target_mask.h); null: all */
   uint32_t mask_crc;         /* of the mask, or of a packed file's index with it; 0: no mask */
   struct pen_packed packed;  /* header null: a plain file */
@@ -54,6 +65,15 @@ struct pen_data {
 void pen_data_open(struct pen_data *data, const struct pen_plan *plan, uint64_t sequence,
                    const char *path, uint32_t ids_bits, uint64_t seed);
 
+/* The same for the files of a list, in its order; an empty list is no file. Allocates what is kept
+ * to the end of the process. Fails (64) with more than PEN_DATA_FILES_MAX. */
+void pen_data_open_files(struct pen_data *data, const struct pen_plan *plan, uint64_t sequence,
+                         const struct pen_texts *paths, uint32_t ids_bits, uint64_t seed);
+
+/* The identity of a list: one file's own, or of several the sum of their bytes and the SHA-256 of
+ * their identities. */
+struct pen_data_file_id pen_data_identify(const struct pen_data_file_id *ids, uint64_t count);
+
 /* The same for a file that is read once: the tokens after a plain file's last full window form a
  * window too, padded, with ignored targets, and all targets of windows past the last one are
  * ignored. Fails (65) if there is no target. */
@@ -64,6 +84,15 @@ void pen_data_open_to_end(struct pen_data *data, const struct pen_plan *plan, ui
 static inline uint64_t pen_data_window(const struct pen_data *data, uint64_t position) {
   return pen_window_at(&data->order, position, data->window_count);
 }
+
+/* A window of one file. */
+struct pen_file_window {
+  const struct pen_data *file;
+  uint64_t index;
+};
+
+/* Where a window of the data is, in O(log files). */
+struct pen_file_window pen_data_locate(const struct pen_data *data, uint64_t window);
 
 /* Windows that one step of a profile reads. */
 uint64_t pen_data_step_windows(const struct pen_plan *plan, const struct pen_profile *profile);

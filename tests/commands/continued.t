@@ -1,6 +1,7 @@
 #!/bin/sh
 # continued.t: what train finds of a former run: its checkpoints, its log, its data. It goes on, or begins anew on demand; else it refuses.
 . "${top_srcdir:-.}/tests/support/lib.sh"
+. "$top_srcdir/tests/support/train.sh"
 
 cat >"$scratch/model.cfg" <<'END'
 model = { family = "llama"; layers = 2; hidden = 16; heads = 2; ffn = 32; vocab = 256; sequence = 16; };
@@ -14,19 +15,6 @@ make_tokens other.bin 20000 2
 ok "a plan" build one model.cfg
 ok "with longer windows" build long model.cfg -s model.sequence=24
 data=data.bin
-train() { # NAME OPTION...: reads $data; the messages in err
-  train_name=$1
-  shift
-  "./$train_name" train --seed 7 --data $data --quiet "$@" 2>err
-}
-# refuses NAME STATUS MESSAGE TRAIN OPTION...
-refuses() {
-  refuses_name=$1 refuses_status=$2 refuses_message=$3
-  shift 3
-  train "$@"
-  is "$refuses_name: status" $? "$refuses_status"
-  matches "$refuses_name: message" "$(complaints err)" "penstock: $refuses_message"
-}
 sums() { (find "$@" -type f | LC_ALL=C sort | xargs cat; ls -lR "$@") | cksum; }
 steps_in() { ls "$1" | tr '\n' ' '; }
 # starts OPTION...: trains in the background until three steps are in log.
