@@ -123,6 +123,9 @@ void pen_options_read(struct pen_options *options, const char *program, const ch
   if (first < argc) {
     pen_fail(PEN_EXIT_USAGE, "%s: not an option; see %s --help", argv[first], called);
   }
-  pen_patterns_expand("--data", &options->data);
-  pen_patterns_expand("--eval-data", &options->eval_data);
+  if (options->command == PEN_COMMAND_TRAIN) {
+    options->data_weights = pen_weights_take("--data", &options->data);
+  }
+  pen_patterns_expand("--data", &options->data, options->data_weights != NULL);
+  pen_patterns_expand("--eval-data", &options->eval_data, false);
 }

@@ -72,7 +72,7 @@ static void open_evaluation(struct pen_run *run) {
     pen_assert(evaluation->buckets.count > 0); /* every plan for training has them */
     const struct pen_texts paths = pen_token_paths(run->plan, "--eval-data", &options->eval_data);
     pen_data_open_files(&evaluation->data, run->plan,
-                        pen_longest_profile(&evaluation->buckets)->sequence, &paths,
+                        pen_longest_profile(&evaluation->buckets)->sequence, &paths, NULL,
                         (uint32_t)options->ids, options->seed);
     evaluation->steps = options->given.eval_steps
                             ? options->eval_steps

@@ -65,8 +65,7 @@ static void fill_rows(const struct pen_call *call, fill_row *plain, fill_row *pa
   int32_t *to = call->operand[0];
   uint64_t rows = (uint64_t)call->dim[0] / data->sequence;
   for (uint64_t row = 0; row < rows; row++) {
-    const struct pen_file_window window =
-        pen_data_locate(data, pen_data_window(data, position_of(data, row)));
+    const struct pen_file_window window = pen_data_locate(data, position_of(data, row));
     (window.file->packed.header == NULL ? plain : packed)(window.file, to + row * data->sequence,
                                                           window.index);
   }

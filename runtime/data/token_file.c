@@ -325,6 +325,8 @@ struct pen_data_file_id pen_data_identify(const struct pen_data_file_id *ids, ui
     all.bytes += ids[i].bytes;
     sha256_update(&hash, sizeof ids[i].bytes, (const uint8_t *)&ids[i].bytes);
     sha256_update(&hash, sizeof ids[i].checksum, ids[i].checksum);
+    sha256_update(&hash, ids[i].weight > 0 ? sizeof ids[i].weight : 0,
+                  (const uint8_t *)&ids[i].weight);
   }
   if (count > 0) {
     sha256_digest(&hash, sizeof all.checksum, all.checksum);
@@ -333,7 +335,8 @@ struct pen_data_file_id pen_data_identify(const struct pen_data_file_id *ids, ui
 }
 
 void pen_data_open_files(struct pen_data *data, const struct pen_plan *plan, uint64_t sequence,
-                         const struct pen_texts *paths, uint32_t ids_bits, uint64_t seed) {
+                         const struct pen_texts *paths, const uint64_t *weights, uint32_t ids_bits,
+                         uint64_t seed) {
   const size_t count = paths->count;
   if (count < 2) {
     pen_data_open(data, plan, sequence, count == 0 ? NULL : paths->text[0], ids_bits, seed);
@@ -351,6 +354,7 @@ void pen_data_open_files(struct pen_data *data, const struct pen_plan *plan, uin
   for (size_t i = 0; i < count; i++) {
     pen_data_open(&files[i], plan, sequence, paths->text[i], ids_bits, seed);
     ids[i] = files[i].file;
+    ids[i].weight = weights == NULL ? 0 : weights[i];
     first[i + 1] = first[i] + files[i].window_count;
     data->token_count += files[i].token_count;
     data->mask_crc += files[i].mask_crc;
@@ -367,13 +371,22 @@ void pen_data_open_files(struct pen_data *data, const struct pen_plan *plan, uin
   data->first_window = first;
   data->file_count = (uint32_t)count;
   data->window_count = first[count];
+  if (weights != NULL) {
+    data->blend = pen_blend_make(weights, data->file_count);
+    data->window_count = PEN_BLEND_WINDOWS;
+  }
 }
 
-struct pen_file_window pen_data_locate(const struct pen_data *data, uint64_t window) {
-  uint32_t first = 0, past = data->file_count;
-  if (past == 0) {
-    return (struct pen_file_window){data, window};
+void pen_data_shuffle(struct pen_data *data, uint64_t seed) {
+  data->order = pen_window_order_shuffled(seed, 0);
+  for (uint32_t f = 0; f < data->file_count; f++) {
+    data->files[f].order = pen_window_order_shuffled(seed, f);
   }
+}
+
+/* Of a list that is no blend. */
+static struct pen_file_window locate_in_list(const struct pen_data *data, uint64_t window) {
+  uint32_t first = 0, past = data->file_count;
   while (past - first > 1) {
     const uint32_t middle = first + (past - first) / 2;
     if (data->first_window[middle] <= window) {
@@ -383,6 +396,17 @@ struct pen_file_window pen_data_locate(const struct pen_data *data, uint64_t win
     }
   }
   return (struct pen_file_window){&data->files[first], window - data->first_window[first]};
+}
+
+struct pen_file_window pen_data_locate(const struct pen_data *data, uint64_t position) {
+  if (data->blend.nodes != NULL) {
+    uint64_t own;
+    const struct pen_data *file = &data->files[pen_blend_file(&data->blend, position, &own)];
+    return (struct pen_file_window){file, pen_data_window(file, own)};
+  }
+  const uint64_t window = pen_data_window(data, position);
+  return data->file_count > 0 ? locate_in_list(data, window)
+                              : (struct pen_file_window){data, window};
 }
 
 uint64_t pen_data_step_windows(const struct pen_plan *plan, const struct pen_profile *profile) {
@@ -401,7 +425,7 @@ uint64_t pen_data_longest(const struct pen_data *data, uint64_t first, uint64_t 
   }
   uint64_t longest = 0;
   for (uint64_t w = 0; w < count; w++) {
-    uint64_t length = window_length(pen_data_locate(data, pen_data_window(data, first + w)));
+    uint64_t length = window_length(pen_data_locate(data, first + w));
     longest = length > longest ? length : longest;
   }
   return longest;
@@ -425,7 +449,7 @@ uint64_t pen_data_targets(const struct pen_data *data, uint64_t first, uint64_t 
       data->to_end && first + count > data->window_count ? data->window_count : first + count;
   uint64_t targets = 0;
   for (uint64_t w = first; w < past; w++) {
-    targets += window_targets(pen_data_locate(data, pen_data_window(data, w)));
+    targets += window_targets(pen_data_locate(data, w));
   }
   return targets;
 }

@@ -6,7 +6,8 @@
  *
  * Data may be several files, of any formats: their windows follow each other in the order of the
  * files, and none spans two. Each file is a struct pen_data of its own then, and the whole has the
- * numbers of its first windows; what a window holds is asked of its file. */
+ * numbers of its first windows; what a window holds is asked of its file. In a blend (blend.h) each
+ * file is read from epoch to epoch by itself, in an order of its own where it is shuffled. */
 #ifndef PEN_TOKEN_FILE_H
 #define PEN_TOKEN_FILE_H
 
@@ -15,25 +16,31 @@
 #include <stdint.h>
 
 #include "base/options.h"
+#include "runtime/data/blend.h"
 #include "runtime/data/packed_file.h"
 #include "runtime/data/window_order.h"
 #include "runtime/plan/plan.h"
 
 /* A file is known by its size and the SHA-256 of its header and of blocks spread over it. */
 struct pen_data_file_id {
+  uint64_t weight; /* in a blend; 0: in none */
   uint64_t bytes;
   unsigned char checksum[PEN_DIGEST_BYTES];
 };
 
 enum { PEN_DATA_FILES_MAX = 16384 };
 
+/* More than a run reads: a blend has no end. */
+#define PEN_BLEND_WINDOWS (UINT64_C(1) << 62)
+
 struct pen_data {
   const char *path;             /* null without a file; of several: "FILE and 2 more files" */
   const unsigned char *tokens;  /* mapped, little-endian; null without a file; the first file's */
   struct pen_data_file_id file; /* of several files: that of the list of theirs */
-  const struct pen_data *files; /* [file_count], null: one file, or none */
+  struct pen_data *files;       /* [file_count], null: one file, or none */
   const struct pen_data_file_id *ids; /* likewise */
   const uint64_t *first_window;       /* [file_count + 1], the last: window_count */
+  struct pen_blend blend;             /* nodes null: none */
   uint32_t file_count;                /* 0: one file, or none */
   uint32_t token_bytes;               /* 2 or 4 */
   const unsigned char *mask; /* which tokens are targets that count (target_mask.h); null: all */
@@ -41,8 +48,8 @@ struct pen_data {
   struct pen_packed packed;  /* header null: a plain file */
   struct pen_window_order order;
   uint64_t token_count;  /* of a plain file */
-  uint64_t window_count; /* the packed file's, or floor((tokens - 1)/sequence), or, to the end, that
-                            rounded up */
+  uint64_t window_count; /* PEN_BLEND_WINDOWS, or the packed file's, or floor((tokens -
+                            1)/sequence), or, to the end, that rounded up */
   uint64_t sequence, vocab,
       microbatch; /* sequence: of a plain file's windows, and of the rows that are filled */
   uint32_t normal_key[2][2]; /* of streams x and y */
@@ -65,10 +72,15 @@ struct pen_data {
 void pen_data_open(struct pen_data *data, const struct pen_plan *plan, uint64_t sequence,
                    const char *path, uint32_t ids_bits, uint64_t seed);
 
-/* The same for the files of a list, in its order; an empty list is no file. Allocates what is kept
- * to the end of the process. Fails (64) with more than PEN_DATA_FILES_MAX. */
+/* The same for the files of a list, in its order; an empty list is no file. With `weights`, one for
+ * each, above 0 and less than 2^63 in all, the files are blended (null: they are not). Allocates
+ * what is kept to the end of the process. Fails (64) with more than PEN_DATA_FILES_MAX. */
 void pen_data_open_files(struct pen_data *data, const struct pen_plan *plan, uint64_t sequence,
-                         const struct pen_texts *paths, uint32_t ids_bits, uint64_t seed);
+                         const struct pen_texts *paths, const uint64_t *weights, uint32_t ids_bits,
+                         uint64_t seed);
+
+/* The order of `--shuffle` with that seed. */
+void pen_data_shuffle(struct pen_data *data, uint64_t seed);
 
 /* The identity of a list: one file's own, or of several the sum of their bytes and the SHA-256 of
  * their identities. */
@@ -91,8 +103,8 @@ struct pen_file_window {
   uint64_t index;
 };
 
-/* Where a window of the data is, in O(log files). */
-struct pen_file_window pen_data_locate(const struct pen_data *data, uint64_t window);
+/* The window at a position of the data, in O(log files), in a blend O(files). */
+struct pen_file_window pen_data_locate(const struct pen_data *data, uint64_t position);
 
 /* Windows that one step of a profile reads. */
 uint64_t pen_data_step_windows(const struct pen_plan *plan, const struct pen_profile *profile);

@@ -94,6 +94,9 @@ static void place_checksum(unsigned char digest[PEN_DIGEST_BYTES],
 
 static void write_file(struct pen_writer *text, const struct pen_data_file_id *file) {
   pen_writer_print(text, "{\"bytes\": %" PRIu64 ", ", file->bytes);
+  if (file->weight > 0) {
+    pen_writer_print(text, "\"weight\": %" PRIu64 ", ", file->weight);
+  }
   add_hex_member(text, "checksum", file->checksum);
   pen_writer_text(text, "}");
 }
@@ -221,6 +224,8 @@ static struct pen_data_file_id parse_files(const char *path, const json_t *files
   for (size_t f = 0; f < count; f++) {
     const json_t *file = json_array_get(files, f);
     ids[f].bytes = parse_number(path, file, "bytes");
+    ids[f].weight =
+        json_object_get(file, "weight") == NULL ? 0 : parse_number(path, file, "weight");
     if (parse_digest(ids[f].checksum, json_object_get(file, "checksum"))) {
       pen_fail(PEN_EXIT_DATA, "%s: data: a file without a checksum of 64 hexadecimal digits", path);
     }

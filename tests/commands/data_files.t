@@ -70,6 +70,35 @@ make_tokens short.bin 16
 refuses "a file without a window" 65 "short.bin: 16 tokens: one window of sequence 16 needs 17" still --steps 1 --data two.bin --data short.bin
 refuses "an output that a pattern matches" 64 "--metrics parts/a9.bin: *--data*" still --steps 1 --data 'parts/*' --metrics parts/a9.bin
 
+# ---- a blend ----
+# Of n windows one.bin has floor(0.7 n + 1/2). two.bin has 6 windows: its second epoch begins after 20.
+blend="--data one.bin=0.7 --data two.bin=.3"
+ok "a blend" reads got 40 $blend
+printf '%s\n' 0 1 0 0 0 1 0 0 1 0 >turns
+cat turns turns turns turns | awk '
+  FILENAME == ARGV[1] { one[a++] = $0; next }
+  FILENAME == ARGV[2] { two[b++] = $0; next }
+  { print $0 == 0 ? one[i++ % a] : two[j++ % b] }' one.bin.losses two.bin.losses - >wanted
+ok "has the windows of each file in its order, by their weights, from epoch to epoch" cmp wanted got
+ok "shuffled" reads got 40 --shuffle $blend
+for file in one.bin two.bin; do
+  grep -Fxf $file.losses got | head -n $(wc -l <$file.losses) >order
+  is "$file: every window once an epoch" "$(sort order | cksum)" "$(sort $file.losses | cksum)"
+  ok "$file: not in the order of the file" sh -c "! cmp -s order $file.losses"
+done
+cp two.bin two=2
+ok "a name that ends like a weight" reads got 4 --data two=2
+is "is that of the file" "$(cksum <got)" "$(head -n 4 two.bin.losses | cksum)"
+ok "a weight alone" reads got 4 --data two.bin=2
+is "is of no use" "$(cksum <got)" "$(head -n 4 two.bin.losses | cksum)"
+refuses "a file without a weight" 64 "--data two.bin: it has no weight, and others have: give each one, or none" \
+  still --steps 1 --data one.bin=2 --data two.bin
+for weight in 0 -1 1e3 0.0000000001 1000000.1 nan; do
+  refuses "the weight $weight" 64 "--data two.bin=$weight: a weight is above 0 and at most 1000000, with at most 9 decimals" \
+    still --steps 1 --data one.bin=1 --data two.bin=$weight
+done
+refuses "the weight of several files" 64 "--data parts/*: 3 files match, and a weight is that of one file" still --steps 1 --data one.bin=1 --data 'parts/*=2'
+
 # ---- a run that is resumed ----
 ok "a plan" build two model.cfg
 ok "on four ranks" build four model.cfg -s pipeline.ranks=4 -s pipeline.schedule=zb_h1
@@ -103,6 +132,16 @@ cp -R whole damaged
 sed -i 's/"bytes": 200/"bytes": 202/' damaged/latest/manifest.json
 refuses "a manifest that was changed" 65 "*manifest.json: data: its checksum does not fit the rest: the file was damaged" \
   two --ids 16 --data one.bin --data two.ids --data 'parts/a*' --steps 6 --resume --checkpoint damaged
+
+for order in "" --shuffle; do
+  rm -rf mixed parted
+  ok "a run of a blend $order" train two $order $blend --steps 12 --checkpoint mixed
+  ok "one that ends before" train two $order $blend --steps 5 --checkpoint parted
+  ok "goes on on four ranks" train four $order $blend --steps 12 --resume --checkpoint parted
+  ok "and has the checkpoint of the run that was not interrupted" diff -r mixed/latest/ parted/latest/
+done
+refuses "other weights" 65 "--data one.bin and 1 more file: not the files that mixed/step-00000012 has read: its checksum is another one; *" \
+  two --shuffle --data one.bin=0.6 --data two.bin=.4 --steps 13 --resume --checkpoint mixed
 
 # ---- eval and score ----
 is "eval reads several, too" "$(./still eval --data one.bin --data two.bin --data three.bin --checkpoint whole --quiet 2>err | sed -n 's/.*"tokens":\([0-9]*\).*/\1/p')" 512
