@@ -23,7 +23,9 @@ void pen_data_prepare_step(struct pen_data *data, uint64_t cursor, uint64_t coun
   data->cursor = cursor;
   data->step_targets = pen_data_targets(data, cursor, count);
   data->epoch = epoch_begun(data, cursor, count);
-  data->shuffled_epoch = data->order.shuffled ? 1 + (cursor + count - 1) / data->window_count : 0;
+  data->last_epoch = data->tokens != NULL && data->window_count > 0
+                         ? 1 + (cursor + count - 1) / data->window_count
+                         : 0;
   data->read_ns = 0;
 }
 

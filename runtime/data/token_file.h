@@ -58,10 +58,10 @@ struct pen_data {
   /* Set before each step, by pen_data_prepare_step(), and before each row: */
   uint64_t cursor;
   uint64_t
-      step_targets; /* that are not ignored, of all microbatches of the step and all replicas */
-  uint64_t epoch;   /* the last one, from 2, that begins in the step; 0: none does */
-  uint64_t shuffled_epoch; /* that of the step's last window, from 1; 0: not shuffled */
-  uint64_t read_ns;        /* in the step so far: to read tokens, in the ops that do */
+      step_targets;    /* that are not ignored, of all microbatches of the step and all replicas */
+  uint64_t epoch;      /* the last one, from 2, that begins in the step; 0: none does */
+  uint64_t last_epoch; /* that of the step's last window, from 1; 0: without a file */
+  uint64_t read_ns;    /* in the step so far: to read tokens, in the ops that do */
   uint64_t first_microbatch, microbatch_index; /* the replica's first; the action's, within it */
 };
 
