@@ -2,6 +2,7 @@
  *
  *   check.h          ends the process with one line on standard error and an exit status
  *   options.h        the command line (options.def)
+ *   patterns.h       the files that match a pattern
  *   files.h          file operations that need no allocator
  *   text_writer.h    the texts that commands print
  *   futex_counter.h  a counter that processes wait for

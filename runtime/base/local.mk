@@ -23,6 +23,8 @@ libruntime_a_SOURCES += \
   %reldir%/options.h \
   %reldir%/output.c \
   %reldir%/output.h \
+  %reldir%/patterns.c \
+  %reldir%/patterns.h \
   %reldir%/seal.c \
   %reldir%/seal.h \
   %reldir%/stop_signals.c \

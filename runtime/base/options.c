@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "runtime/base/check.h"
+#include "runtime/base/patterns.h"
 
 struct command {
   const char *name, *synopsis, *meaning;
@@ -122,4 +123,9 @@ void pen_options_read(struct pen_options *options, const char *program, const ch
   if (first < argc) {
     pen_fail(PEN_EXIT_USAGE, "%s: not an option; see %s --help", argv[first], called);
   }
+  if (options->command == PEN_COMMAND_TRAIN) {
+    options->data_weights = pen_weights_take("--data", &options->data);
+  }
+  pen_patterns_expand("--data", &options->data, options->data_weights != NULL);
+  pen_patterns_expand("--eval-data", &options->eval_data, false);
 }

@@ -34,6 +34,7 @@ struct pen_options {
 #define PEN_OPTION(field, name, type, least, argument, default, commands, meaning) \
   pen_option_##type field;
 #include "runtime/base/options.def"
+  const uint64_t *data_weights; /* [data.count], in 1e-9: of a blend; null: none (patterns.h) */
   struct {
 #define PEN_OPTION(field, name, type, least, argument, default, commands, meaning) bool field;
 #include "runtime/base/options.def"

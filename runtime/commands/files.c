@@ -22,8 +22,6 @@ static const struct named_file {
   bool written;
   const char *suffix; /* of its temporary file; null: none */
 } named_files[] = {
-    {"--data", offsetof(struct pen_options, data), false, NULL},
-    {"--eval-data", offsetof(struct pen_options, eval_data), false, NULL},
     {"--prompts", offsetof(struct pen_options, prompts), false, NULL},
     {"--init", offsetof(struct pen_options, init), false, NULL},
     {"--checkpoint", offsetof(struct pen_options, checkpoint), false, NULL},
@@ -60,8 +58,17 @@ static void check_not_in_checkpoints(const struct pen_named_file *file, const ch
   }
 }
 
+static void add_read_files(struct pen_named_file *file, const char *option,
+                           const struct pen_texts *paths) {
+  for (size_t i = 0; i < paths->count; i++) {
+    file[i] = (struct pen_named_file){option, paths->text[i], false, NULL};
+  }
+}
+
 void pen_check_files_differ(const struct pen_options *options) {
-  struct pen_named_file file[NAMED_FILE_COUNT];
+  const size_t data = options->data.count, evaluated = options->eval_data.count,
+               count = NAMED_FILE_COUNT + data + evaluated;
+  struct pen_named_file *file = pen_allocate(count, sizeof *file, "%zu files", count);
   char conflict[PEN_CONFLICT_BYTES];
   for (size_t i = 0; i < NAMED_FILE_COUNT; i++) {
     file[i] = (struct pen_named_file){named_files[i].option, path_of(options, &named_files[i]),
@@ -70,9 +77,12 @@ void pen_check_files_differ(const struct pen_options *options) {
       check_not_in_checkpoints(&file[i], options->checkpoint);
     }
   }
-  if (pen_find_conflict(file, NAMED_FILE_COUNT, conflict)) {
+  add_read_files(file + NAMED_FILE_COUNT, "--data", &options->data);
+  add_read_files(file + NAMED_FILE_COUNT + data, "--eval-data", &options->eval_data);
+  if (pen_find_conflict(file, count, conflict)) {
     pen_fail(PEN_EXIT_USAGE, "%s", conflict);
   }
+  free(file);
 }
 
 void pen_check_weights_not_written(const struct pen_run *run) {
@@ -113,7 +123,7 @@ void pen_check_weights_not_written(const struct pen_run *run) {
 
 void pen_check_data_given(const struct pen_plan *plan, const struct pen_options *options,
                           const char *command) {
-  if (plan->needs_tokens && options->data == NULL) {
+  if (plan->needs_tokens && options->data.count == 0) {
     pen_fail(PEN_EXIT_USAGE, "%s needs --data FILE: a token file, as penstock-tokens writes it",
              command);
   }
@@ -122,15 +132,16 @@ void pen_check_data_given(const struct pen_plan *plan, const struct pen_options 
   }
 }
 
-const char *pen_token_path(const struct pen_plan *plan, const char *option, const char *path) {
-  if (plan->needs_tokens || path == NULL) {
-    return path;
+struct pen_texts pen_token_paths(const struct pen_plan *plan, const char *option,
+                                 const struct pen_texts *paths) {
+  for (size_t i = 0; i < paths->count && !plan->needs_tokens; i++) {
+    if (access(paths->text[i], R_OK) != 0) {
+      pen_fail(PEN_EXIT_NO_INPUT, "%s: %s", paths->text[i], strerror(errno));
+    }
+    pen_say(plan->name, "%s %s is not read: the model makes its own inputs", option,
+            paths->text[i]);
   }
-  if (access(path, R_OK) != 0) {
-    pen_fail(PEN_EXIT_NO_INPUT, "%s: %s", path, strerror(errno));
-  }
-  pen_say(plan->name, "%s %s is not read: the model makes its own inputs", option, path);
-  return NULL;
+  return plan->needs_tokens ? *paths : (struct pen_texts){.count = 0};
 }
 
 /* Whether a folder holds checkpoints and is none itself; sets the path of the latest. */

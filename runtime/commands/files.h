@@ -18,9 +18,10 @@ void pen_check_weights_not_written(const struct pen_run *run);
 void pen_check_data_given(const struct pen_plan *plan, const struct pen_options *options,
                           const char *command);
 
-/* The path of a token file, or null with a warning if the model makes its own inputs. Fails (66) on
- * a file that cannot be read. */
-const char *pen_token_path(const struct pen_plan *plan, const char *option, const char *path);
+/* The paths of token files, or none, with a message, if the model makes its own inputs. Fails (66)
+ * on a file that cannot be read. */
+struct pen_texts pen_token_paths(const struct pen_plan *plan, const char *option,
+                                 const struct pen_texts *paths);
 
 /* Copies `path`, or that of `latest` in it where it is a folder of checkpoints; if its folder is a
  * symbolic link, with the folder that the link names now, since DIR/latest may change before a rank

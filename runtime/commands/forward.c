@@ -94,7 +94,7 @@ static void print_result(const struct pen_run *run) {
     pen_fail(PEN_EXIT_DATA,
              "%s: no target in the windows of the %" PRIu64
              " steps that were made: they have no loss",
-             run->options->data, control->step_count);
+             run->data.path, control->step_count);
   }
   if (control->not_finite_count > 0) {
     const bool by_token = run->hooks != NULL;
@@ -172,6 +172,10 @@ int pen_run_score(const struct pen_plan *plan, const struct pen_options *options
   const struct pen_plan *const whole = plan;
   check_language_model(plan, "score");
   pen_check_data_given(plan, options, "score");
+  if (options->data.count > 1) {
+    pen_fail(PEN_EXIT_USAGE, "--data: score reads one file, and %zu were given",
+             options->data.count);
+  }
   if (options->output == NULL) {
     pen_fail(PEN_EXIT_USAGE, "score needs --output FILE: where to write the scores");
   }
@@ -182,7 +186,7 @@ int pen_run_score(const struct pen_plan *plan, const struct pen_options *options
   find_weights(&run, "score", &found);
   run.buckets = (struct pen_buckets){.profile = {run.profile},
                                      .count = 1}; /* its hooks are those of one profile */
-  pen_data_open_to_end(&run.data, plan, run.profile->sequence, options->data,
+  pen_data_open_to_end(&run.data, plan, run.profile->sequence, options->data.text[0],
                        (uint32_t)options->ids, options->seed);
   if (run.data.packed.header != NULL && options->given.end_of_text) {
     pen_fail(PEN_EXIT_USAGE,

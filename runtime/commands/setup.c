@@ -41,12 +41,12 @@ const struct pen_profile *pen_longest_profile(const struct pen_buckets *buckets)
 }
 
 void pen_run_open_data(struct pen_run *run) {
-  const char *path = pen_token_path(run->plan, "--data", run->options->data);
-  pen_data_open(&run->data, run->plan, run->profile->sequence, path, (uint32_t)run->options->ids,
-                run->options->seed);
+  const struct pen_texts paths = pen_token_paths(run->plan, "--data", &run->options->data);
+  pen_data_open_files(&run->data, run->plan, run->profile->sequence, &paths,
+                      run->options->data_weights, (uint32_t)run->options->ids, run->options->seed);
   if (run->options->shuffle) {
-    run->data.order = pen_window_order_shuffled(
-        run->options->given.shuffle_seed ? run->options->shuffle_seed : run->options->seed);
+    pen_data_shuffle(&run->data, run->options->given.shuffle_seed ? run->options->shuffle_seed
+                                                                  : run->options->seed);
   }
 }
 

@@ -71,9 +71,10 @@ static void open_evaluation(struct pen_run *run) {
   if (options->given.eval_every) {
     evaluation->buckets = pen_buckets_of(run->plan, PEN_EVAL);
     pen_assert(evaluation->buckets.count > 0); /* every plan for training has them */
-    pen_data_open(&evaluation->data, run->plan, pen_longest_profile(&evaluation->buckets)->sequence,
-                  pen_token_path(run->plan, "--eval-data", options->eval_data),
-                  (uint32_t)options->ids, options->seed);
+    const struct pen_texts paths = pen_token_paths(run->plan, "--eval-data", &options->eval_data);
+    pen_data_open_files(&evaluation->data, run->plan,
+                        pen_longest_profile(&evaluation->buckets)->sequence, &paths, NULL,
+                        (uint32_t)options->ids, options->seed);
     evaluation->steps = options->given.eval_steps
                             ? options->eval_steps
                             : pen_steps_of_file(run->plan, &evaluation->buckets, &evaluation->data);
@@ -105,11 +106,11 @@ static void open_samples(struct pen_run *run) {
 }
 
 static void check_evaluation(const struct pen_plan *plan, const struct pen_options *options) {
-  if (options->given.eval_every && plan->needs_tokens && options->eval_data == NULL) {
+  if (options->given.eval_every && plan->needs_tokens && options->eval_data.count == 0) {
     pen_fail(PEN_EXIT_USAGE, "--eval-every %" PRIu64 " needs --eval-data FILE: what to evaluate on",
              options->eval_every);
   }
-  if ((options->given.eval_steps || options->eval_data != NULL) && !options->given.eval_every) {
+  if ((options->given.eval_steps || options->eval_data.count > 0) && !options->given.eval_every) {
     pen_fail(PEN_EXIT_USAGE, "--%s needs --eval-every N: after how many steps to evaluate",
              options->given.eval_steps ? "eval-steps" : "eval-data");
   }

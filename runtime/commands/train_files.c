@@ -144,8 +144,9 @@ static _Noreturn void fail_other_data(const struct pen_run *run,
              kind_of(then->rows, then->file.bytes), then->file.bytes);
   }
   pen_fail(PEN_EXIT_DATA,
-           "--data %s: not the file that %s has read: %s; --new-data reads it from its beginning",
-           run->data.path == NULL ? "" : run->data.path, found->path, why);
+           "--data %s: not the file%s that %s has read: %s; --new-data reads %s beginning",
+           run->data.path == NULL ? "" : run->data.path, now.file_count > 0 ? "s" : "", found->path,
+           why, now.file_count > 0 ? "them from their" : "it from its");
 }
 
 /* "shuffled by seed 7"; `text` has 48 bytes. */
@@ -174,11 +175,11 @@ static void say_other_windows(const struct pen_run *run, const struct pen_data_p
                               uint64_t again) {
   const struct pen_data *data = &run->data;
   char where[160];
-  if (data->order.shuffled) {
+  if (data->order.shuffled || data->file_count > 0) {
     snprintf(where, sizeof where,
              "continues after %" PRIu64 " tokens of epoch %" PRIu64
-             "; shuffled, some are read again or left out in this epoch",
-             place->read, place->epoch);
+             "; %s, some are read again or left out in this epoch",
+             place->read, place->epoch, data->order.shuffled ? "shuffled" : "of several files");
   } else if (run->cursor < place->epoch * data->window_count) {
     snprintf(where, sizeof where,
              "continues at token %" PRIu64 " of epoch %" PRIu64 "; %" PRIu64

@@ -6,6 +6,7 @@
  *   target_mask.h   which tokens of a file are targets that count
  *   bucket.h        which sequence length a step has
  *   window_order.h  which window is read at each position: in the order of the file, or shuffled
+ *   blend.h         which file of a blend the next window comes from
  *   data_place.h    how far a run has read its data, for a later one that continues
  *   step_inputs.h   the data ops of a step: tokens, targets, positions, or random inputs
  *

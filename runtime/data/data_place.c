@@ -3,8 +3,17 @@
 
 #include <string.h>
 
+/* Whether a file of the data is packed: such data are counted by rows. */
+static bool has_packed(const struct pen_data *data) {
+  bool packed = data->packed.header != NULL;
+  for (uint32_t f = 0; f < data->file_count; f++) {
+    packed = packed || data->files[f].packed.header != NULL;
+  }
+  return packed;
+}
+
 struct pen_data_place pen_data_place_of(const struct pen_data *data, uint64_t cursor) {
-  const bool rows = data->tokens == NULL || data->packed.header != NULL;
+  const bool rows = data->tokens == NULL || has_packed(data);
   const uint64_t windows = data->tokens == NULL ? 0 : data->window_count;
   const uint64_t window = windows == 0 ? cursor : cursor % windows;
   return (struct pen_data_place){
@@ -14,6 +23,8 @@ struct pen_data_place pen_data_place_of(const struct pen_data *data, uint64_t cu
       .read = rows ? window : window * data->sequence,
       .sequence = rows ? 0 : data->sequence,
       .file = data->file,
+      .files = data->ids,
+      .file_count = data->file_count,
       .shuffled = data->order.shuffled,
       .shuffle_seed = data->order.seed,
   };

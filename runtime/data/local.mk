@@ -1,5 +1,7 @@
 # runtime/data: token files and the inputs of a step
 libruntime_a_SOURCES += \
+  %reldir%/blend.c \
+  %reldir%/blend.h \
   %reldir%/bucket.c \
   %reldir%/bucket.h \
   %reldir%/data.h \

@@ -23,7 +23,9 @@ void pen_data_prepare_step(struct pen_data *data, uint64_t cursor, uint64_t coun
   data->cursor = cursor;
   data->step_targets = pen_data_targets(data, cursor, count);
   data->epoch = epoch_begun(data, cursor, count);
-  data->shuffled_epoch = data->order.shuffled ? 1 + (cursor + count - 1) / data->window_count : 0;
+  data->last_epoch = data->tokens != NULL && data->window_count > 0
+                         ? 1 + (cursor + count - 1) / data->window_count
+                         : 0;
   data->read_ns = 0;
 }
 
@@ -65,8 +67,9 @@ static void fill_rows(const struct pen_call *call, fill_row *plain, fill_row *pa
   int32_t *to = call->operand[0];
   uint64_t rows = (uint64_t)call->dim[0] / data->sequence;
   for (uint64_t row = 0; row < rows; row++) {
-    uint64_t w = pen_data_window(data, position_of(data, row));
-    (data->packed.header == NULL ? plain : packed)(data, to + row * data->sequence, w);
+    const struct pen_file_window window = pen_data_locate(data, position_of(data, row));
+    (window.file->packed.header == NULL ? plain : packed)(window.file, to + row * data->sequence,
+                                                          window.index);
   }
   data->read_ns += pen_now_ns() - start_ns;
 }

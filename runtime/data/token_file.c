@@ -5,6 +5,8 @@
 #include <nettle/sha2.h>
 #include <signal.h>
 #include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -26,15 +28,12 @@ enum {
 };
 
 /* From here on a process that reads a part of this mapping that the file no longer has ends as
- * pen_fail() with 65 does, naming the file. `path` is kept. Of at most MAPPINGS_MAX mappings.
- */
-enum { MAPPINGS_MAX = 8 };
-
-static struct {
+ * pen_fail() with 65 does, naming the file. `path` is kept. */
+static struct mapping {
   const char *path;
   const unsigned char *memory;
   size_t bytes;
-} mappings[MAPPINGS_MAX];
+} * mappings;
 static size_t mapping_count;
 
 /* The signal comes from a read in our own code, not from within a library's function that holds a
@@ -53,11 +52,10 @@ static void handle_bus_error(int number, siginfo_t *info, void *unused) {
 
 static void mapping_watch(const char *path, const void *memory, size_t bytes) {
   const struct sigaction action = {.sa_sigaction = handle_bus_error, .sa_flags = SA_SIGINFO};
-  if (mapping_count < MAPPINGS_MAX) {
-    mappings[mapping_count].path = path;
-    mappings[mapping_count].memory = memory;
-    mappings[mapping_count++].bytes = bytes;
-  }
+  struct mapping *grown = realloc(mappings, (mapping_count + 1) * sizeof *mappings);
+  pen_check(grown != NULL, "%s: no memory", path);
+  mappings = grown;
+  mappings[mapping_count++] = (struct mapping){path, memory, bytes};
   pen_check(sigaction(SIGBUS, &action, NULL) == 0, "cannot handle signals");
 }
 
@@ -316,40 +314,142 @@ void pen_data_open_to_end(struct pen_data *data, const struct pen_plan *plan, ui
   open_data(data, plan, sequence, path, ids_bits, seed, true);
 }
 
+struct pen_data_file_id pen_data_identify(const struct pen_data_file_id *ids, uint64_t count) {
+  struct pen_data_file_id all = {.bytes = 0};
+  struct sha256_ctx hash;
+  if (count == 1) {
+    return ids[0];
+  }
+  sha256_init(&hash);
+  for (uint64_t i = 0; i < count; i++) {
+    all.bytes += ids[i].bytes;
+    sha256_update(&hash, sizeof ids[i].bytes, (const uint8_t *)&ids[i].bytes);
+    sha256_update(&hash, sizeof ids[i].checksum, ids[i].checksum);
+    sha256_update(&hash, ids[i].weight > 0 ? sizeof ids[i].weight : 0,
+                  (const uint8_t *)&ids[i].weight);
+  }
+  if (count > 0) {
+    sha256_digest(&hash, sizeof all.checksum, all.checksum);
+  }
+  return all;
+}
+
+void pen_data_open_files(struct pen_data *data, const struct pen_plan *plan, uint64_t sequence,
+                         const struct pen_texts *paths, const uint64_t *weights, uint32_t ids_bits,
+                         uint64_t seed) {
+  const size_t count = paths->count;
+  if (count < 2) {
+    pen_data_open(data, plan, sequence, count == 0 ? NULL : paths->text[0], ids_bits, seed);
+    return;
+  }
+  if (count > PEN_DATA_FILES_MAX) {
+    pen_fail(PEN_EXIT_USAGE, "%s: one of %zu files of the data; at most %d are allowed",
+             paths->text[0], count, PEN_DATA_FILES_MAX);
+  }
+  struct pen_data *files = pen_allocate(count, sizeof *files, "%zu files", count);
+  struct pen_data_file_id *ids = pen_allocate(count, sizeof *ids, "%zu files", count);
+  uint64_t *first = pen_allocate(count + 1, sizeof *first, "%zu files", count);
+  pen_data_open(data, plan, sequence, NULL, 0, seed);
+  first[0] = 0;
+  for (size_t i = 0; i < count; i++) {
+    pen_data_open(&files[i], plan, sequence, paths->text[i], ids_bits, seed);
+    ids[i] = files[i].file;
+    ids[i].weight = weights == NULL ? 0 : weights[i];
+    first[i + 1] = first[i] + files[i].window_count;
+    data->token_count += files[i].token_count;
+    data->mask_crc += files[i].mask_crc;
+  }
+  const size_t name_bytes = strlen(paths->text[0]) + 40;
+  char *name = pen_allocate(name_bytes, 1, "a name");
+  snprintf(name, name_bytes, "%s and %zu more file%s", paths->text[0], count - 1,
+           count == 2 ? "" : "s");
+  data->path = name;
+  data->tokens = files[0].tokens;
+  data->file = pen_data_identify(ids, count);
+  data->files = files;
+  data->ids = ids;
+  data->first_window = first;
+  data->file_count = (uint32_t)count;
+  data->window_count = first[count];
+  if (weights != NULL) {
+    data->blend = pen_blend_make(weights, data->file_count);
+    data->window_count = PEN_BLEND_WINDOWS;
+  }
+}
+
+void pen_data_shuffle(struct pen_data *data, uint64_t seed) {
+  data->order = pen_window_order_shuffled(seed, 0);
+  for (uint32_t f = 0; f < data->file_count; f++) {
+    data->files[f].order = pen_window_order_shuffled(seed, f);
+  }
+}
+
+/* Of a list that is no blend. */
+static struct pen_file_window locate_in_list(const struct pen_data *data, uint64_t window) {
+  uint32_t first = 0, past = data->file_count;
+  while (past - first > 1) {
+    const uint32_t middle = first + (past - first) / 2;
+    if (data->first_window[middle] <= window) {
+      first = middle;
+    } else {
+      past = middle;
+    }
+  }
+  return (struct pen_file_window){&data->files[first], window - data->first_window[first]};
+}
+
+struct pen_file_window pen_data_locate(const struct pen_data *data, uint64_t position) {
+  if (data->blend.nodes != NULL) {
+    uint64_t own;
+    const struct pen_data *file = &data->files[pen_blend_file(&data->blend, position, &own)];
+    return (struct pen_file_window){file, pen_data_window(file, own)};
+  }
+  const uint64_t window = pen_data_window(data, position);
+  return data->file_count > 0 ? locate_in_list(data, window)
+                              : (struct pen_file_window){data, window};
+}
+
 uint64_t pen_data_step_windows(const struct pen_plan *plan, const struct pen_profile *profile) {
   return (uint64_t)pen_group_size(plan, PEN_DATA) * profile->microbatch_count * plan->microbatch;
 }
 
+/* Tokens of a window's row that is filled: those of a packed file's window may be fewer. */
+static uint64_t window_length(struct pen_file_window window) {
+  const struct pen_data *file = window.file;
+  return file->packed.header == NULL ? file->sequence : file->packed.windows[window.index].length;
+}
+
 uint64_t pen_data_longest(const struct pen_data *data, uint64_t first, uint64_t count) {
-  if (data->packed.header == NULL) {
+  if (data->file_count == 0 && data->packed.header == NULL) {
     return data->sequence;
   }
   uint64_t longest = 0;
   for (uint64_t w = 0; w < count; w++) {
-    uint64_t length = data->packed.windows[pen_data_window(data, first + w)].length;
+    uint64_t length = window_length(pen_data_locate(data, first + w));
     longest = length > longest ? length : longest;
   }
   return longest;
 }
 
 /* How many targets of a window count. */
-static uint64_t window_targets(const struct pen_data *data, uint64_t w) {
+static uint64_t window_targets(struct pen_file_window window) {
+  const struct pen_data *data = window.file;
   if (data->packed.header != NULL) {
-    return data->packed.windows[w].target_count;
+    return data->packed.windows[window.index].target_count;
   }
-  uint64_t first = w * data->sequence + 1, left = data->token_count - first;
+  uint64_t first = window.index * data->sequence + 1, left = data->token_count - first;
   return pen_target_mask_count(data->mask, first, left < data->sequence ? left : data->sequence);
 }
 
 uint64_t pen_data_targets(const struct pen_data *data, uint64_t first, uint64_t count) {
-  if (data->packed.header == NULL && data->mask == NULL && !data->to_end) {
+  if (data->file_count == 0 && data->packed.header == NULL && data->mask == NULL && !data->to_end) {
     return count * data->sequence;
   }
   const uint64_t past =
       data->to_end && first + count > data->window_count ? data->window_count : first + count;
   uint64_t targets = 0;
   for (uint64_t w = first; w < past; w++) {
-    targets += window_targets(data, pen_data_window(data, w));
+    targets += window_targets(pen_data_locate(data, w));
   }
   return targets;
 }

@@ -2,13 +2,19 @@
  * window_order.h). */
 #include "runtime/data/window_order.h"
 
+#include <stdio.h>
+
 #include "runtime/base/key.h"
 
 enum { FEISTEL_ROUNDS = 8, PHILOX_ROUNDS = 10 };
 
-struct pen_window_order pen_window_order_shuffled(uint64_t seed) {
+struct pen_window_order pen_window_order_shuffled(uint64_t seed, uint32_t file) {
+  char stream[32] = "shuffle";
   struct pen_window_order order = {.shuffled = true, .seed = seed};
-  pen_key(order.key, seed, "shuffle");
+  if (file > 0) {
+    snprintf(stream, sizeof stream, "shuffle %u", file);
+  }
+  pen_key(order.key, seed, stream);
   return order;
 }
 

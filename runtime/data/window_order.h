@@ -25,8 +25,9 @@ struct pen_window_order {
   uint32_t key[2];
 };
 
-/* The order of `--shuffle` with that seed. */
-struct pen_window_order pen_window_order_shuffled(uint64_t seed);
+/* The order of `--shuffle` with that seed; in a blend each file has its own: `file` is its index.
+ */
+struct pen_window_order pen_window_order_shuffled(uint64_t seed, uint32_t file);
 
 /* The window at a position, of `window_count` > 0 windows. */
 uint64_t pen_window_at(const struct pen_window_order *order, uint64_t position,

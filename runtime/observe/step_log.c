@@ -27,10 +27,10 @@ static const uint64_t plain_ns = 10 * 1000 * 1000000ull; /* between two plain li
 
 /* What is reported of one step. */
 struct step_report {
-  uint64_t step;           /* optimizer steps, from 1 */
-  uint64_t tokens;         /* targets that count; 0: loss and norm are not set */
-  uint64_t epoch;          /* that begins in the step, from 2; 0: none does */
-  uint64_t shuffled_epoch; /* that of its last window, which each step tells; 0: not shuffled */
+  uint64_t step;       /* optimizer steps, from 1 */
+  uint64_t tokens;     /* targets that count; 0: loss and norm are not set */
+  uint64_t epoch;      /* that begins in the step, from 2; 0: none does */
+  uint64_t last_epoch; /* that of its last window, which each step tells; 0: without a file */
   double loss, norm, learning_rate, step_ms, tokens_per_second;
 };
 
@@ -158,9 +158,8 @@ static void write_line(struct pen_log *log, const struct step_report *report, ui
   if (log->skipped > 0) {
     snprintf(skipped, sizeof skipped, ",\"skipped\":%" PRIu64, log->skipped);
   }
-  const uint64_t told = report->shuffled_epoch > 0 ? report->shuffled_epoch : report->epoch;
-  if (told > 0) {
-    snprintf(epoch, sizeof epoch, ",\"epoch\":%" PRIu64, told);
+  if (report->last_epoch > 0) {
+    snprintf(epoch, sizeof epoch, ",\"epoch\":%" PRIu64, report->last_epoch);
   }
   size_t used = (size_t)snprintf(
       line, room,
@@ -257,8 +256,8 @@ static void print_progress(struct pen_log *log, const struct step_report *report
   char line[LINE_BYTES], left[32], loss[PEN_MEAN_SHOWN_BYTES], norm[PEN_MEAN_SHOWN_BYTES],
       epoch[40] = "";
   pen_clock_text(left, sizeof left, (double)(log->steps - log->reported) * log->smooth_ms / 1e3);
-  if (report->shuffled_epoch > 0) {
-    snprintf(epoch, sizeof epoch, "  epoch %" PRIu64, report->shuffled_epoch);
+  if (log->trains && report->last_epoch > 0) {
+    snprintf(epoch, sizeof epoch, "  epoch %" PRIu64, report->last_epoch);
   }
   int used = snprintf(line, sizeof line, "%sstep %" PRIu64 "/%" PRIu64 "%s  loss %s",
                       log->terminal ? "\r\033[K" : "", report->step, log->first_step + log->steps,
@@ -312,7 +311,7 @@ static void report_step(struct pen_log *log, const double *stats) {
       .step = step,
       .tokens = targets,
       .epoch = log->epochs[log->reported % PEN_STEP_STATS_DEPTH],
-      .shuffled_epoch = log->shuffled_epochs[log->reported % PEN_STEP_STATS_DEPTH],
+      .last_epoch = log->last_epochs[log->reported % PEN_STEP_STATS_DEPTH],
       .learning_rate = pen_learning_rate(&plan->optimizer, step),
       .step_ms = step_ms,
       .tokens_per_second = (double)targets / step_ms * 1e3,
@@ -356,7 +355,7 @@ bool pen_log_step(struct pen_log *log, struct pen_endpoint *endpoint, uint64_t s
   if (log->reported <= step) { /* else it is reported already */
     log->targets[step % PEN_STEP_STATS_DEPTH] = data->step_targets;
     log->epochs[step % PEN_STEP_STATS_DEPTH] = data->epoch;
-    log->shuffled_epochs[step % PEN_STEP_STATS_DEPTH] = data->shuffled_epoch;
+    log->last_epochs[step % PEN_STEP_STATS_DEPTH] = data->last_epoch;
     log->end_ns[step % PEN_STEP_STATS_DEPTH] = pen_now_ns();
   }
   /* The next step may overwrite the statistics of step + 1 - DEPTH: report that one now. */

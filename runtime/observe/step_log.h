@@ -39,7 +39,7 @@ struct pen_log {
   uint64_t reported; /* steps reported */
   uint64_t end_ns[PEN_STEP_STATS_DEPTH], targets[PEN_STEP_STATS_DEPTH],
       epochs[PEN_STEP_STATS_DEPTH],
-      shuffled_epochs[PEN_STEP_STATS_DEPTH]; /* of the steps not yet reported */
+      last_epochs[PEN_STEP_STATS_DEPTH]; /* of the steps not yet reported */
   uint64_t reported_end_ns; /* end of the last step reported; before: when the first began */
   uint64_t shown_ns;        /* when progress was last shown */
   double smooth_ms;         /* moving average of step times, for the time left */

@@ -55,10 +55,14 @@ static const char *const option_names[] = {
 enum { OPTIONS = sizeof option_names / sizeof *option_names };
 _Static_assert((int)OPTIONS <= (int)PEN_FINGERPRINT_MAX, "there is room for all");
 
+/* In the number of --data: it has several files, as patterns may find on one host alone. */
+#define SEVERAL_FILES (UINT64_C(1) << 63)
+
 static uint64_t data_number(const struct pen_data *data) {
   uint64_t number;
   memcpy(&number, data->file.checksum, sizeof number);
-  return number + data->token_count + data->window_count + data->mask_crc;
+  number += data->token_count + data->window_count + data->mask_crc;
+  return data->file_count > 0 ? number | SEVERAL_FILES : number & ~SEVERAL_FILES;
 }
 
 /* 0: the order of the file. */
@@ -143,10 +147,9 @@ static void check_kernels(const struct pen_run *run, const struct pen_endpoint *
   }
 }
 
-/* A rank that differs from rank 0 fails. */
 /* After it: fails where another rank has published something else, and prints which ranks and what:
- * PEN_EXIT_DATA where checkpoints differ, PEN_EXIT_USAGE where options or kernels do, since other
- * kernels compute other bits. */
+ * PEN_EXIT_DATA where checkpoints or lists of files differ, PEN_EXIT_USAGE where options or kernels
+ * do, since other kernels compute other bits. */
 static void check_startup(const struct pen_run *run, const struct pen_endpoint *endpoint) {
   const struct pen_startup_fingerprint *own = &endpoint->self->fingerprint,
                                        *first = &run->shared.ranks[0].fingerprint;
@@ -167,7 +170,10 @@ static void check_startup(const struct pen_run *run, const struct pen_endpoint *
   check_kernels(run, endpoint);
   for (int i = 0; i < OPTIONS; i++) {
     if (own->options[i] != first->options[i]) {
-      pen_fail(PEN_EXIT_USAGE, "rank %u was started with another %s than rank 0", endpoint->global,
+      const bool files = strcmp(option_names[i], "--data") == 0 &&
+                         ((own->options[i] | first->options[i]) & SEVERAL_FILES) != 0;
+      pen_fail(files ? PEN_EXIT_DATA : PEN_EXIT_USAGE,
+               "rank %u was started with another %s than rank 0", endpoint->global,
                option_names[i]);
     }
   }

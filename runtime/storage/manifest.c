@@ -92,6 +92,15 @@ static void place_checksum(unsigned char digest[PEN_DIGEST_BYTES],
   sha256_digest(&hash, PEN_DIGEST_BYTES, digest);
 }
 
+static void write_file(struct pen_writer *text, const struct pen_data_file_id *file) {
+  pen_writer_print(text, "{\"bytes\": %" PRIu64 ", ", file->bytes);
+  if (file->weight > 0) {
+    pen_writer_print(text, "\"weight\": %" PRIu64 ", ", file->weight);
+  }
+  add_hex_member(text, "checksum", file->checksum);
+  pen_writer_text(text, "}");
+}
+
 /* "data": {"epoch": 1, "tokens": 640, "sequence": 16, "files": [{"bytes": .., "checksum": ..}],
  * "checksum": ..}; of a packed file, and of inputs that the model makes, "rows", no sequence.
  * If they are shuffled, "shuffle" is the seed, in quotes: readers may round numbers of 64 bits. */
@@ -107,10 +116,12 @@ static void write_place(struct pen_writer *text, const struct pen_data_place *pl
     pen_writer_print(text, ", \"shuffle\": \"%" PRIu64 "\"", place->shuffle_seed);
   }
   pen_writer_text(text, ", \"files\": [");
-  if (place->file.bytes > 0) {
-    pen_writer_print(text, "{\"bytes\": %" PRIu64 ", ", place->file.bytes);
-    add_hex_member(text, "checksum", place->file.checksum);
-    pen_writer_text(text, "}");
+  if (place->file_count == 0 && place->file.bytes > 0) {
+    write_file(text, &place->file);
+  }
+  for (uint32_t f = 0; f < place->file_count; f++) {
+    pen_writer_text(text, f == 0 ? "" : ",\n    ");
+    write_file(text, &place->files[f]);
   }
   pen_writer_text(text, "],\n    ");
   add_hex_member(text, "checksum", digest);
@@ -206,6 +217,24 @@ static void parse_order(struct pen_data_place *place, const char *path, const js
   place->shuffle_seed = place->shuffled ? strtoull(text, NULL, 10) : 0;
 }
 
+/* The identity of all files. */
+static struct pen_data_file_id parse_files(const char *path, const json_t *files) {
+  const size_t count = json_array_size(files);
+  struct pen_data_file_id *ids = pen_allocate(count + 1, sizeof *ids, "%zu files", count);
+  for (size_t f = 0; f < count; f++) {
+    const json_t *file = json_array_get(files, f);
+    ids[f].bytes = parse_number(path, file, "bytes");
+    ids[f].weight =
+        json_object_get(file, "weight") == NULL ? 0 : parse_number(path, file, "weight");
+    if (parse_digest(ids[f].checksum, json_object_get(file, "checksum"))) {
+      pen_fail(PEN_EXIT_DATA, "%s: data: a file without a checksum of 64 hexadecimal digits", path);
+    }
+  }
+  const struct pen_data_file_id all = pen_data_identify(ids, count);
+  free(ids);
+  return all;
+}
+
 /* Absent: of an older version. */
 static void parse_place(struct pen_data_place *place, const char *path, const json_t *data) {
   unsigned char stored[PEN_DIGEST_BYTES], computed[PEN_DIGEST_BYTES];
@@ -213,16 +242,12 @@ static void parse_place(struct pen_data_place *place, const char *path, const js
   if (data == NULL) {
     return;
   }
-  const json_t *file = json_array_get(json_object_get(data, "files"), 0);
   place->rows = json_object_get(data, "rows") != NULL;
   place->epoch = parse_number(path, data, "epoch");
   place->read = parse_number(path, data, place->rows ? "rows" : "tokens");
   place->sequence = place->rows ? 0 : parse_number(path, data, "sequence");
   parse_order(place, path, json_object_get(data, "shuffle"));
-  place->file.bytes = file == NULL ? 0 : parse_number(path, file, "bytes");
-  if (file != NULL && parse_digest(place->file.checksum, json_object_get(file, "checksum"))) {
-    pen_fail(PEN_EXIT_DATA, "%s: data: a file without a checksum of 64 hexadecimal digits", path);
-  }
+  place->file = parse_files(path, json_object_get(data, "files"));
   place_checksum(computed, place);
   if (parse_digest(stored, json_object_get(data, "checksum")) ||
       memcmp(stored, computed, sizeof stored) != 0) {
@@ -330,8 +355,10 @@ static json_t *load(char path[PATH_MAX], const char *folder, const struct pen_pl
   if (pen_path_join(path, folder, "manifest.json")) {
     pen_fail(PEN_EXIT_NO_INPUT, "%s: %s", folder, strerror(errno));
   }
+  enum { DATA_FILE_BYTES = 128 };
   size_t limit =
-      65536 + (size_t)plan->weight_count * (PEN_CHECKPOINT_TENSORS + 1) * 2 * PEN_STORED_NAME_BYTES;
+      65536 + (size_t)PEN_DATA_FILES_MAX * DATA_FILE_BYTES +
+      (size_t)plan->weight_count * (PEN_CHECKPOINT_TENSORS + 1) * 2 * PEN_STORED_NAME_BYTES;
   char *text = read_text(path, limit, &count);
   json_t *root = json_loadb(text, count, JSON_REJECT_DUPLICATES, &error);
   if (root == NULL) {

@@ -159,7 +159,7 @@ matches "--version" "$(./tiny --version)" "penstock-tiny (penstock) *"
 is "a short run" $? 0
 is "its log has a line a step" "$(log_field log step | tr '\n' ' ')" "1 2 3 4 5 6 "
 is "with the keys of the contract, in order, then in the first line the plan" "$(sed 's/,"plan":{.*}}}$/}/; s/:[^,}]*//g' log | sort -u)" \
-  '{"step","loss","grad_norm","lr","tokens","step_ms","tokens_per_second"}'
+  '{"step","loss","grad_norm","lr","tokens","step_ms","tokens_per_second","epoch"}'
 is "it says nothing on standard output" "$(cat out)" ""
 ./tiny train --data data.bin --quiet >out 2>err
 is "--quiet says nothing" "$(complaints out err)" ""

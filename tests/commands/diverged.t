@@ -122,7 +122,7 @@ is "steps without targets: the metrics" "$(sed -n 's/^penstock_loss //p' metrics
 matches "an evaluation has the mean of those that have targets" "$(grep eval_loss log)" '{"step":5,"eval_loss":[1-9]*"eval_tokens":[1-9]*'
 tac lines | "$tokens" --field text --end-of-text 10 --pack 16 --single --quiet -o late.bin - 2>/dev/null
 ./packed train --data late.bin --steps 1 --overwrite --log log --eval-data late.bin --eval-every 1 --eval-steps 1 2>err
-matches "progress" "$(complaints err)" "*step 1/1  loss null  norm null *step 1  evaluation loss null"
+matches "progress" "$(complaints err)" "*step 1/1  epoch 1  loss null  norm null *step 1  evaluation loss null"
 matches "an evaluation without targets" "$(grep eval_loss log)" '*"eval_loss":null,"eval_perplexity":null,"eval_tokens":0,*'
 ./packed train --data late.bin --steps 1 --watch 2>err
 matches "--watch" "$(complaints err)" "*step 1/1  loss null  norm null *"

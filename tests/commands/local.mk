@@ -22,6 +22,7 @@ COMMAND_TESTS = \
   %reldir%/convert_hf.t \
   %reldir%/csv.t \
   %reldir%/dashboard.t \
+  %reldir%/data_files.t \
   %reldir%/deb.t \
   %reldir%/dispatch.t \
   %reldir%/diverged.t \

@@ -2,6 +2,7 @@
 # shuffle.t: train --shuffle reads every window of its data once an epoch, in an order that depends on seed and epoch alone, on any ranks; a
 # run that continues a checkpoint goes on in this order, or says that it was another one.
 . "${top_srcdir:-.}/tests/support/lib.sh"
+. "$top_srcdir/tests/support/train.sh"
 
 cat >"$scratch/model.cfg" <<'END'
 model = { family = "llama"; layers = 4; hidden = 16; heads = 2; ffn = 32; vocab = 256; sequence = 16; };
@@ -17,19 +18,6 @@ make_tokens other.bin 250 2
 awk 'BEGIN { for (w = 0; w < 15; w++) printf "{\"text\": \"%s%d%s\"}\n", (w % 3 ? "some" : "no"), 79 * w, substr("abcdefgh", 1, w % 8) }' |
   "$tokens" --field text --end-of-text 10 --pack 16 --single --quiet -o single.bin - 2>/dev/null
 data=few.bin
-train() { # NAME OPTION...: reads $data; the messages in err
-  train_name=$1
-  shift
-  "./$train_name" train --seed 7 --data $data --quiet "$@" 2>err
-}
-# refuses NAME STATUS MESSAGE TRAIN OPTION...
-refuses() {
-  refuses_name=$1 refuses_status=$2 refuses_message=$3
-  shift 3
-  train "$@"
-  is "$refuses_name: status" $? "$refuses_status"
-  matches "$refuses_name: message" "$(complaints err)" "penstock: $refuses_message"
-}
 unlike() { test -s "$1" && test -s "$2" && ! cmp -s "$1" "$2"; }
 same_files() { test -f "$1/latest/optimizer.safetensors" && diff -r "$1/latest/" "$2/latest/"; } # DIR OTHER: their latest checkpoints
 

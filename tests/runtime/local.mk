@@ -1,5 +1,6 @@
 # tests/runtime: the runtime's parts
 RUNTIME_TESTS = \
+  %reldir%/blend \
   %reldir%/bulk_copy \
   %reldir%/checkpoint \
   %reldir%/checkpoint_bad \
@@ -22,6 +23,7 @@ RUNTIME_TESTS = \
   %reldir%/window_order
 check_PROGRAMS += $(RUNTIME_TESTS)
 RUNTIME_TEST_LIBS = libtestsupport.a libruntime.a $(KERNEL_ARCHIVES) libkernels.a $(RUNTIME_LIBS) $(CMOCKA_LIBS) -lpthread
+%canon_reldir%_blend_LDADD = $(RUNTIME_TEST_LIBS)
 %canon_reldir%_bulk_copy_LDADD = $(RUNTIME_TEST_LIBS)
 %canon_reldir%_checkpoint_LDADD = $(RUNTIME_TEST_LIBS)
 %canon_reldir%_checkpoint_bad_LDADD = $(RUNTIME_TEST_LIBS)

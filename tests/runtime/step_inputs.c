@@ -139,11 +139,11 @@ static void test_epochs_begin(void **state) {
       }
       pen_data_prepare_step(&data, cursor, count);
       assert_int_equal(data.epoch, expected);
-      assert_int_equal(data.shuffled_epoch, 0);
-      data.order = pen_window_order_shuffled(cursor);
+      assert_int_equal(data.last_epoch, (cursor + count - 1) / WINDOWS + 1);
+      data.order = pen_window_order_shuffled(cursor, 0);
       pen_data_prepare_step(&data, cursor, count);
       assert_int_equal(data.epoch, expected);
-      assert_int_equal(data.shuffled_epoch, (cursor + count - 1) / WINDOWS + 1);
+      assert_int_equal(data.last_epoch, (cursor + count - 1) / WINDOWS + 1);
       data.order = (struct pen_window_order){.shuffled = false};
     }
   }

@@ -20,7 +20,7 @@ static void test_an_epoch_reads_every_window_once(void **state) {
     unsigned char *times = calloc(counts[c], 1);
     assert_non_null(times);
     for (uint64_t seed = 0; seed < 3; seed++) {
-      const struct pen_window_order order = pen_window_order_shuffled(seed);
+      const struct pen_window_order order = pen_window_order_shuffled(seed, 0);
       for (uint64_t epoch = 0; epoch < 3; epoch++) {
         memset(times, 0, counts[c]);
         for (uint64_t place = 0; place < counts[c]; place++) {
@@ -49,9 +49,10 @@ static uint64_t places_shared(const struct pen_window_order *a, uint64_t epoch_a
 static void test_seeds_and_epochs_have_orders_of_their_own(void **state) {
   (void)state;
   enum { COUNT = 1000, SHARED_MAX = 20 };
-  const struct pen_window_order plain = {.shuffled = false}, seven = pen_window_order_shuffled(7),
-                                again = pen_window_order_shuffled(7),
-                                eight = pen_window_order_shuffled(8);
+  const struct pen_window_order plain = {.shuffled = false},
+                                seven = pen_window_order_shuffled(7, 0),
+                                again = pen_window_order_shuffled(7, 0),
+                                eight = pen_window_order_shuffled(8, 0);
   assert_int_equal(places_shared(&seven, 0, &again, 0, COUNT), COUNT);
   assert_true(places_shared(&seven, 0, &plain, 0, COUNT) < SHARED_MAX);
   assert_true(places_shared(&seven, 0, &eight, 0, COUNT) < SHARED_MAX);
@@ -64,7 +65,7 @@ static void test_distances_differ(void **state) {
   (void)state;
   enum { COUNT = 1031 };
   static unsigned times[COUNT];
-  const struct pen_window_order order = pen_window_order_shuffled(1);
+  const struct pen_window_order order = pen_window_order_shuffled(1, 0);
   for (uint64_t place = 0; place + 1 < COUNT; place++) {
     const uint64_t here = pen_window_at(&order, place, COUNT),
                    next = pen_window_at(&order, place + 1, COUNT);
@@ -81,7 +82,7 @@ static void test_no_order_of_four_is_preferred(void **state) {
   (void)state;
   enum { COUNT = 4, EPOCHS = 24000, EXPECTED = EPOCHS / 24 };
   unsigned times[COUNT * COUNT * COUNT * COUNT] = {0}, orders = 0;
-  const struct pen_window_order order = pen_window_order_shuffled(3);
+  const struct pen_window_order order = pen_window_order_shuffled(3, 0);
   for (uint64_t epoch = 0; epoch < EPOCHS; epoch++) {
     size_t drawn = 0;
     for (uint64_t place = 0; place < COUNT; place++) {
@@ -104,7 +105,7 @@ static void test_the_order_stays(void **state) {
   (void)state;
   static const uint64_t first[] = {5, 7, 9, 6, 0, 8, 1, 4, 3, 2},
                         second[] = {4, 1, 2, 3, 6, 8, 0, 9, 5, 7};
-  const struct pen_window_order order = pen_window_order_shuffled(7);
+  const struct pen_window_order order = pen_window_order_shuffled(7, 0);
   for (uint64_t place = 0; place < 10; place++) {
     assert_int_equal(pen_window_at(&order, place, 10), first[place]);
     assert_int_equal(pen_window_at(&order, 10 + place, 10), second[place]);
@@ -122,7 +123,7 @@ static void test_without_it_windows_follow_each_other(void **state) {
 /* The largest numbers that a cursor may have. */
 static void test_many_windows(void **state) {
   (void)state;
-  const struct pen_window_order order = pen_window_order_shuffled(UINT64_MAX);
+  const struct pen_window_order order = pen_window_order_shuffled(UINT64_MAX, 0);
   for (unsigned bits = 1; bits < 64; bits++) {
     for (int64_t more = -1; more <= 1; more++) {
       const uint64_t count = (UINT64_C(1) << bits) + (uint64_t)more;

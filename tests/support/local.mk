@@ -52,4 +52,5 @@ EXTRA_DIST += \
   %reldir%/kernels.sh \
   %reldir%/layers.awk \
   %reldir%/lib.sh \
-  %reldir%/pieces.sh
+  %reldir%/pieces.sh \
+  %reldir%/train.sh
