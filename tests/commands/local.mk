@@ -21,6 +21,7 @@ COMMAND_TESTS = \
   %reldir%/csv.t \
   %reldir%/dashboard.t \
   %reldir%/deb.t \
+  %reldir%/default_cut.t \
   %reldir%/dispatch.t \
   %reldir%/diverged.t \
   %reldir%/ends.t \
