@@ -2,9 +2,8 @@
  * dynamic programming.
  *
  * The result minimises the time of the slowest stage: of a single stage, not of the sum over a
- * rank's stages, which is not a chain problem; a rank with several stages is busy for at most that
- * many times the maximum. Let t(s, j) be the least maximum time of stages 0 ... s that together end
- * before place j. Then
+ * rank's stages, which is not a chain problem: see the last part. Let t(s, j) be the least maximum
+ * time of stages 0 ... s that together end before place j. Then
  *
  *     t(s, j) = min over i < j of max(t(s-1, i), cost of stage s from i to j)
  *
@@ -27,7 +26,9 @@
 
 #include "gen/base/arena.h"
 
-enum { SQUARE_BITS = 20, BISECTIONS = 40 };
+enum { SQUARE_BITS = 20, BISECTIONS = 40, RANK_POWER = 16, MOVE_WORK = 1 << 20 };
+#define STAGE_WEIGHT 0.02
+#define LEAST_GAIN 1e-9
 
 struct chain {
   const uint32_t *place;
@@ -186,4 +187,76 @@ void pen_balance(uint32_t stages, const uint32_t *place, uint32_t count, pen_par
   double maximum = least_maximum(&chain);
   limit_ends(&chain, maximum);
   least_squares(&chain, maximum, first);
+}
+
+/* ---- ranks with several stages ----
+ *
+ * A local search: a move shifts the starts of consecutive stages by one place. It minimises the
+ * mean of the 16th powers of the ranks' times over their mean, a smooth form of the maximum, plus
+ * a small part of the mean square of the stages' times: equal stages wait less for each other. */
+
+struct rank_chain {
+  struct chain chain;
+  const uint32_t *rank_of;
+  uint32_t ranks, *at; /* [stages + 1]: the place at which each stage begins; the end */
+  double *load;        /* [ranks] */
+};
+
+/* Of the partition that moves the starts of stages first ... last by `by` places. INFINITY: that
+ * leaves a stage without a place. */
+static double unevenness(struct rank_chain *l, uint32_t first, uint32_t last, int by) {
+  const struct chain *c = &l->chain;
+  double total = 0, worst = 0, stages = 0;
+  for (uint32_t r = 0; r < l->ranks; r++) l->load[r] = 0;
+  for (uint32_t s = 0; s < c->stages; s++) {
+    const int64_t begin = (int64_t)l->at[s] + (s >= first && s <= last ? by : 0),
+                  end = (int64_t)l->at[s + 1] + (s + 1 >= first && s + 1 <= last ? by : 0);
+    if (end <= begin) return INFINITY;
+    const double cost = part_cost_of(c, s, (uint32_t)begin, (uint32_t)end);
+    l->load[l->rank_of[s]] += cost;
+    total += cost;
+    stages += cost * cost;
+  }
+  for (uint32_t r = 0; r < l->ranks; r++) worst += pow(l->load[r] * l->ranks / total, RANK_POWER);
+  return worst / l->ranks + STAGE_WEIGHT * stages * c->stages / (total * total);
+}
+
+/* Makes the best move; false: none is better. */
+static bool move_starts(struct rank_chain *l, double *least) {
+  const uint32_t stages = l->chain.stages,
+                 longest = 1 + (uint32_t)(MOVE_WORK / ((uint64_t)stages * stages));
+  const double bound = *least * (1 - LEAST_GAIN);
+  uint32_t first = 0, last = 0;
+  int by = 0;
+  for (uint32_t i = 1; i < stages; i++)
+    for (uint32_t j = i; j < stages && j - i < longest; j++)
+      for (int step = -1; step <= 1; step += 2) {
+        const double found = unevenness(l, i, j, step);
+        if (found >= fmin(bound, *least)) continue;
+        *least = found;
+        first = i;
+        last = j;
+        by = step;
+      }
+  for (uint32_t s = first; by && s <= last; s++) l->at[s] = (uint32_t)((int64_t)l->at[s] + by);
+  return by != 0;
+}
+
+void pen_balance_ranks(uint32_t stages, const uint32_t *rank_of, uint32_t ranks,
+                       const uint32_t *place, uint32_t count, pen_part_cost *cost,
+                       const void *context, uint32_t *first) {
+  struct rank_chain l = {
+      .chain = {.place = place, .stages = stages, .count = count, .cost = cost, .context = context},
+      .rank_of = rank_of,
+      .ranks = ranks,
+      .at = pen_new(stages + 1u, sizeof *l.at),
+      .load = pen_new(ranks, sizeof *l.load)};
+  for (uint32_t s = 0, p = 0; s < stages; s++) {
+    while (place[p] != first[s]) p++;
+    l.at[s] = p;
+  }
+  l.at[stages] = count;
+  double least = unevenness(&l, 1, 0, 0);
+  while (move_starts(&l, &least)) continue;
+  for (uint32_t s = 0; s < stages; s++) first[s] = place[l.at[s]];
 }

@@ -15,4 +15,10 @@ typedef double pen_part_cost(const void *context, uint32_t stage, uint32_t first
 void pen_balance(uint32_t stages, const uint32_t *place, uint32_t count, pen_part_cost *cost,
                  const void *context, uint32_t *first);
 
+/* Evens out, from the first blocks that pen_balance() chose, the times of the ranks: the sums over
+ * the stages of each. rank_of[stages] are below `ranks`. A local optimum; see balance.c. */
+void pen_balance_ranks(uint32_t stages, const uint32_t *rank_of, uint32_t ranks,
+                       const uint32_t *place, uint32_t count, pen_part_cost *cost,
+                       const void *context, uint32_t *first);
+
 #endif

@@ -217,6 +217,9 @@ static void cut_by_time(const struct pen_topology *t, const struct pen_partition
                         const struct pen_block_costs *costs, uint32_t *cut) {
   uint32_t count, *place = pen_partition_places(t, p, &count);
   pen_balance(p->stage_count, place, count, pen_span_cost, costs, cut);
+  if (p->stages_per_rank > 1)
+    pen_balance_ranks(p->stage_count, p->rank_of, p->rank_count, place, count, pen_span_cost, costs,
+                      cut);
 }
 
 /* ---- the pass ---- */

@@ -14,6 +14,7 @@
 #include "gen/layout/layout.h"
 #include "gen/pipeline/measure_plans.h"
 #include "gen/pipeline/output.h"
+#include "gen/pipeline/partition_hint.h"
 #include "gen/pipeline/pipeline.h"
 #include "gen/schedule/action_text.h"
 #include "gen/schedule/backward_order.h"
@@ -61,6 +62,8 @@ static struct pen_result make_plan(const struct pen_topology *topology,
 
   pen_pass("verify");
   check_plan(result.plan, result.topology, options);
+
+  if (!options->actions) pen_partition_hint(&result, measured);
   return result;
 }
 

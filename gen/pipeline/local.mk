@@ -11,5 +11,7 @@ libgen_a_SOURCES += \
   %reldir%/options.h \
   %reldir%/output.c \
   %reldir%/output.h \
+  %reldir%/partition_hint.c \
+  %reldir%/partition_hint.h \
   %reldir%/pipeline.c \
   %reldir%/pipeline.h

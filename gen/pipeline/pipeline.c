@@ -17,10 +17,12 @@
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
 #include "gen/base/pass_times.h"
+#include "gen/families/families.h"
 #include "gen/joint/joint.h"
 #include "gen/layout/draft.h"
 #include "gen/layout/layout.h"
 #include "gen/lower/lower.h"
+#include "gen/partition/partition.h"
 #include "gen/pipeline/given_actions.h"
 #include "gen/search/search_pass.h"
 #include "gen/timing/cost.h"
@@ -212,9 +214,9 @@ static bool is_better_plan(const struct pen_result *one, const struct pen_result
   return one->timing->makespan < other->timing->makespan;
 }
 
-struct pen_result pen_pipeline_choose(const struct pen_topology *topology,
-                                      const struct pen_generator_options *options,
-                                      const struct pen_measured *measured) {
+static struct pen_result choose(const struct pen_topology *topology,
+                                const struct pen_generator_options *options,
+                                const struct pen_measured *measured) {
   struct chooser c = {.topology = topology,
                       .options = options,
                       .measured = measured,
@@ -225,4 +227,32 @@ struct pen_result pen_pipeline_choose(const struct pen_topology *topology,
   if (cuts || joint.search) return joint;
   const struct pen_result by_levels = choose_levels(&c);
   return is_better_plan(&by_levels, &joint) ? by_levels : joint;
+}
+
+static const struct pen_topology *topology_by(const struct pen_topology *t,
+                                              enum pen_balance balance, enum pen_cut_unit unit) {
+  struct pen_topology *copy = pen_new(1, sizeof *copy);
+  *copy = *t;
+  copy->partition_balance = balance;
+  copy->partition_unit = unit;
+  return copy;
+}
+
+/* With the default cut, by time, above the limit, the plan of the cut by count if that is within
+ * it. */
+struct pen_result pen_pipeline_choose(const struct pen_topology *topology,
+                                      const struct pen_generator_options *options,
+                                      const struct pen_measured *measured) {
+  const struct pen_result result = choose(topology, options, measured);
+  if (!topology->cuts_by_default || !pen_layout_excess(topology, result.plan)) return result;
+  const struct pen_topology *by_count = topology_by(topology, PEN_BALANCE_COUNT, PEN_CUT_LAYER);
+  if (!pen_partition_divides_evenly(by_count, pen_family_find(topology->model_family)))
+    return result;
+  const struct pen_result other = choose(by_count, options, measured);
+  if (pen_layout_excess(topology, other.plan)) return result;
+  pen_topology_hint(
+      topology, "memory.limit_mib",
+      "less than the default partition, of equal times, needs; this plan has stages of "
+      "equal numbers of layers, partition.balance = \"count\"");
+  return other;
 }

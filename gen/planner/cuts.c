@@ -3,7 +3,8 @@
  * Many pipelines have the same stages: those with as many stages in all, the same microbatch, cut
  * and recomputation, whatever their ranks, schedule and replicas. Their graphs are built once, when
  * the cut is first asked for, and only numbers are kept. By measured costs a stage that copies a
- * message to another rank takes longer: then ranks and placement count, too. */
+ * message to another rank takes longer, and equal times are evened out over ranks: then ranks and
+ * placement count, too. */
 #include "gen/planner/cuts.h"
 
 #include <string.h>
@@ -16,7 +17,7 @@
 struct known_cut {
   struct pen_choice key; /* without replicas, stages, schedule */
   uint32_t stage_count;
-  bool splits, zigzag; /* zigzag: by measured costs alone */
+  bool splits, zigzag; /* zigzag: where the cut depends on it */
   struct known_cut *next;
   struct pen_cut cut;
 };
@@ -69,13 +70,14 @@ const struct pen_cut *pen_cut_of(struct pen_cuts *cuts, const struct pen_choice 
   const struct pen_choice choice = choice_of(cuts, pipeline, without_recomputation);
   const uint32_t stages = (uint32_t)(pen_choice_ranks(axes, pipeline) *
                                      pen_axis_number(axes, pipeline, PEN_AXIS_stages));
-  const bool measured = cuts->planner->options->costs != NULL,
+  const bool by_rank = cuts->planner->options->costs != NULL ||
+                       pen_axis_number(axes, pipeline, PEN_AXIS_balance) == PEN_BALANCE_TIME,
              splits =
                  pen_schedule_splits(pen_choice_schedule(axes, pipeline), cuts->planner->written),
-             zigzag = measured && pen_choice_zigzag(axes, pipeline);
+             zigzag = by_rank && pen_choice_zigzag(axes, pipeline);
   struct pen_choice key = choice;
   key.index[PEN_AXIS_replicas] = key.index[PEN_AXIS_schedule] = 0;
-  if (!measured) key.index[PEN_AXIS_stages] = 0;
+  if (!by_rank) key.index[PEN_AXIS_stages] = 0;
   struct known_cut **list = &cuts->list[stages % LISTS];
   for (struct known_cut *known = *list; known; known = known->next)
     if (known->stage_count == stages && known->splits == splits && known->zigzag == zigzag &&

@@ -111,6 +111,21 @@ static void default_pipeline(struct pen_topology *t) {
     t->pipeline_warmup = pen_schedule_warmup(schedule, t, (uint32_t)t->pipeline_stages_per_rank);
 }
 
+static bool has_group(const struct pen_topology *t, const char *group) {
+  bool has = false;
+  for (size_t i = 0; i < pen_setting_count; i++)
+    has |= !strcmp(pen_settings[i].group, group) &&
+           *(const bool *)((const char *)t + pen_settings[i].has_offset);
+  return has;
+}
+
+static void default_partition(struct pen_topology *t) {
+  t->cuts_by_default = !has_group(t, "partition");
+  if (!t->has_partition_balance)
+    t->partition_balance = t->cuts_by_default ? PEN_BALANCE_TIME : PEN_BALANCE_COUNT;
+  if (t->cuts_by_default) t->partition_unit = PEN_CUT_BLOCK;
+}
+
 /* Settings that the kind of rope scaling does not use have no value, so that they are not part of
  * the model's digest. */
 static void default_rope(struct pen_topology *t, bool rotary) {
@@ -167,6 +182,7 @@ static void default_cluster(struct pen_topology *t) {
 void pen_topology_set_defaults(struct pen_topology *topology) {
   topology->sequence = topology->model_sequence;
   default_pipeline(topology);
+  default_partition(topology);
   default_model(topology);
   default_optimizer(topology);
   pen_data_parallel_set_defaults(topology);

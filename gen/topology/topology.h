@@ -79,6 +79,7 @@ struct pen_topology {
   int64_t sequence;       /* of this sequence-length bucket; model.sequence is the longest */
   int64_t cached_prompts; /* of a step of generation with a cache; 0: another step */
   bool generates;         /* a step of generation: one token of each sequence has logits */
+  bool cuts_by_default;   /* the topology has no group partition */
   bool trains;            /* false: the schedule is forward-only */
   bool only_measures;     /* the plan is for the command measure alone: the group plan leaves open
                              what it would be */

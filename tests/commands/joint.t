@@ -112,13 +112,13 @@ is "refused: a limit below one microbatch" "$? $(cat "$scratch/said")" \
 sum() { awk -F'[:,]' '/"(forward|backward_input|backward_weight)":/ { sum += $2 } END { printf "%.15g\n", sum }' "$1"; }
 # work REPORT SPEEDS: the work that its utilisation states.
 work() { awk -v u="$(field "$1" utilisation)" -v m="$(makespan "$1")" -v s="$2" 'BEGIN { printf "%.15g\n", u * m * s }'; }
-report "$scratch/plain" "$small"
+report "$scratch/plain" "$small" -s partition.balance=count
 ok "utilisation is work over makespan x ranks" near "$(work "$scratch/plain" 3)" "$(product 6 "$(sum "$scratch/plain")")"
-report "$scratch/again" "$small" -s memory.recompute=full
+report "$scratch/again" "$small" -s partition.balance=count -s memory.recompute=full
 ok "it does not count what is recomputed" near "$(work "$scratch/again" 3)" "$(work "$scratch/plain" 3)"
-report "$scratch/rows" "$small" -s model.loss_rows=32
+report "$scratch/rows" "$small" -s partition.balance=count -s model.loss_rows=32
 ok "nor logits that are computed again" near "$(work "$scratch/rows" 3)" "$(work "$scratch/plain" 3)"
-report "$scratch/fast" "$small" -s cluster.speed=[1,1,4]
+report "$scratch/fast" "$small" -s partition.balance=count -s cluster.speed=[1,1,4]
 ok "nor does it depend on the speeds" near "$(work "$scratch/fast" 6)" "$(work "$scratch/plain" 3)"
 cost() { sed -n "s/^ *\"$2\": \\([-0-9.e+]*\\),*$/\\1/p" "$1" | sed -n "$3p"; }
 ok "a rank of speed 4 takes a quarter" near "$(product 4 "$(cost "$scratch/fast" forward 3)")" "$(cost "$scratch/plain" forward 3)"

@@ -62,7 +62,7 @@ try_cuts $pair
 for more in 0 1; do
   mib=$(($(least_mib) + more))
   finds_least $mib $pair
-  report "$scratch/given" "$small" $pair -s memory.recompute=auto -s memory.limit_mib=$mib
+  report "$scratch/given" "$small" $pair -s partition.balance=count -s memory.recompute=auto -s memory.limit_mib=$mib
   ok "for a given cut it is at most as good, and fits in $mib MiB" at_most "$(step "$scratch/joint")" "$(step "$scratch/given")"
 done
 

@@ -24,6 +24,7 @@ COMMAND_TESTS = \
   %reldir%/dashboard.t \
   %reldir%/data_files.t \
   %reldir%/deb.t \
+  %reldir%/default_cut.t \
   %reldir%/dispatch.t \
   %reldir%/diverged.t \
   %reldir%/ends.t \

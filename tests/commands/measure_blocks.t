@@ -21,7 +21,7 @@ file=made.json
 report() {
   report_field=$1
   shift
-  "$gen" -p report --costs="$file" "$@" two.cfg 2>/dev/null | sed -n "s/^  \"$report_field\": \\(.*\\),/\\1/p"
+  "$gen" -p report --costs="$file" -s partition.balance=count "$@" two.cfg 2>/dev/null | sed -n "s/^  \"$report_field\": \\(.*\\),/\\1/p"
 }
 sum() { awk "BEGIN { printf \"%.1f\", $1 }"; }
 one='-s pipeline.ranks=1 -s pipeline.microbatches=1'

@@ -110,7 +110,7 @@ matches "and says why" "$(cat "$scratch/refusal")" '*packed.bin: window 0 holds 
 
 # Every stage with attention gets the starts of its microbatch's documents, and without bounds none.
 starts() {
-  "$gen" -p shapes -s pipeline.ranks=4 "$@" 2>/dev/null | tr -d ' \n' | grep -o '{"tensor":"starts"[^}]*}' | sed 's/.*"from":\([^,]*\),"to":\([^,]*\),.*"split":\(.*\)}/\1 \2 \3/'
+  "$gen" -p shapes -s pipeline.ranks=4 -s partition.balance=count "$@" 2>/dev/null | tr -d ' \n' | grep -o '{"tensor":"starts"[^}]*}' | sed 's/.*"from":\([^,]*\),"to":\([^,]*\),.*"split":\(.*\)}/\1 \2 \3/'
 }
 is "each stage gets the starts, split by sequences" "$(starts "$scratch/model.cfg")" '"data" 0 0
 "data" 1 0

@@ -95,7 +95,7 @@ is "the report lists the stages that recompute" \
   "$(figures recompute llama -s pipeline.ranks=4 -s memory.recompute=[none,full,layer,attention] | tr '\n' ' ')" '"none" "full" "layer" "attention" '
 
 # "auto": of all choices within a limit the one with the least makespan, found here by trying all of two stages.
-two="-s pipeline.ranks=2 -s model.sequence=256"
+two="-s pipeline.ranks=2 -s model.sequence=256 -s partition.balance=count"
 all="$scratch/all"
 for first in none attention layer full; do
   for second in none attention layer full; do

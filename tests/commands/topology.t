@@ -407,8 +407,8 @@ optimizer.minimum_ratio=1.01	-s optimizer.minimum_ratio = 1.01: a number from 0 
 optimizer.learning_rate=0	-s optimizer.learning_rate = 0: a finite number above 0
 optimizer.learning_rate=1e-400	-s optimizer.learning_rate = 1e-400: a finite number above 0
 optimizer.learning_rate=-0.0	-s optimizer.learning_rate = -0.0: a finite number above 0
-model.layers=1	-s model.layers = 1: leaves stage 1 with no layer: at least one for each of the 2 stages, ranks x stages_per_rank
-pipeline.ranks=8 pipeline.microbatches=8	base.cfg:8: model.layers = 4: leaves stage 4 with no layer: at least one for each of the 8 stages, ranks x stages_per_rank
+model.layers=1 partition.balance=count	-s model.layers = 1: leaves stage 1 with no layer: at least one for each of the 2 stages, ranks x stages_per_rank
+pipeline.ranks=8 pipeline.microbatches=8 partition.balance=count	base.cfg:8: model.layers = 4: leaves stage 4 with no layer: at least one for each of the 8 stages, ranks x stages_per_rank
 partition.virtual_pre=4	-s partition.virtual_pre = 4: leaves stage 0 with no layer: less than its share of 4
 partition.virtual_post=9	-s partition.virtual_post = 9: leaves stage 1 with no layer: less than its share of 6
 partition.layers=[4]	-s partition.layers = [4]: a list of 2 counts, one a stage; this one has 1
@@ -424,6 +424,7 @@ pipeline.ranks=3 partition.before=[model.layers.1.mlp,model.layers.1]	-s partiti
 pipeline.ranks=3 partition.before=[lm_head,lm_head]	-s partition.before = [lm_head,lm_head]: names in the order of the model; "lm_head" does not come after "lm_head"
 partition.layers=[2,2] partition.before=[lm_head]	-s partition.before = [lm_head]: not together with partition.layers
 partition.layers=[2,2] partition.balance=time	-s partition.balance = time: "count", together with partition.layers, which leaves nothing to balance
+model.layers=1 pipeline.ranks=6 pipeline.microbatches=6	-s model.layers = 1: leaves a stage with no block: the model can be cut into at most 5 stages, ranks x stages_per_rank is 6
 pipeline.ranks=4 pipeline.stages_per_rank=2 partition.balance=time	base.cfg:8: model.layers = 4: leaves a stage with no layer: the model can be cut into at most 6 stages, ranks x stages_per_rank is 8
 model.layers=8192 pipeline.microbatches=65536	-s pipeline.microbatches = 65536: microbatches times model.layers are at most 4194304: at most 512 with 8192 layers
 pipeline.ranks=4096 pipeline.stages_per_rank=64 pipeline.microbatches=65536	-s pipeline.microbatches = 65536: at most 8000000 actions; 4096 ranks x 64 stages and these would make 103078952960
