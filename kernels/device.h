@@ -31,7 +31,16 @@ struct pen_adamw_tensor {
   size_t count;
   double weight_decay;
   uint64_t lag;
+  double momentum; /* of sgd_step(), as the next */
+  bool nesterov;
+  uint8_t optimizer; /* which function is to be called; these do not read it */
 };
+
+/* UPDATE on each of the tensors; no two overlap. The settings, except the weight decay and the lag,
+ * are on the device, the list is in host memory and read before the call returns. With a
+ * gradient_scale of NaN parameters and moments stay as they are. */
+typedef void pen_optimizer_step(const struct pen_adamw_tensor *tensors, size_t tensor_count,
+                                const struct pen_adamw *settings, void *stream);
 
 /* What a graph consists of, and how much of the device's memory became less free with it. */
 struct pen_graph_figures {
@@ -83,11 +92,8 @@ struct pen_device {
   /* As pen_sum_arrays(), with its bits. The list x is in host memory; arrays <=
    * PEN_DEVICE_ARRAYS_MAX. */
   void (*sum_arrays)(float *y, const float *const *x, size_t arrays, size_t count, void *stream);
-  /* As pen_adamw_step() on each of the tensors, with its bits; no two overlap. The settings, except
-   * the weight decay and the lag, are on the device, the list is in host memory and read before the
-   * call returns. With a gradient_scale of NaN parameters and moments stay as they are. */
-  void (*adamw_step)(const struct pen_adamw_tensor *tensors, size_t tensor_count,
-                     const struct pen_adamw *settings, void *stream);
+  pen_optimizer_step *adamw_step; /* as pen_adamw_step(), with its bits */
+  pen_optimizer_step *sgd_step;   /* as pen_sgd_step() over exp_avg, with its bits */
   /* *settings = *base with the gradient_scale that clips the gradients to clip_norm: min(1,
    * clip_norm / (norm + 1e-6)), the norm being the root of the sum of the entries of `stats`, or
    * with `infinity_norm` their maximum; all on the device. Entry i of part p is stats[p * stride +

@@ -101,6 +101,13 @@ void pen_sum_arrays(float *y, const float *const *x, size_t arrays, size_t count
 void pen_adamw_step(float *parameter, float *gradient, float *exp_avg, float *exp_avg_sq,
                     size_t count, const struct pen_adamw *settings);
 
+/* One step of SGD on `count` elements, in f32: g *= gradient_scale; b = momentum b + g; u = b, or
+ * with nesterov g + momentum b; p *= 1 - learning_rate weight_decay; p -= learning_rate u; then g =
+ * 0. `buffer`, that has b, is null if momentum is 0. An element keeps p and b if u is not finite.
+ * Bits do not depend on how a tensor is split. */
+void pen_sgd_step(float *parameter, float *gradient, float *buffer, size_t count,
+                  const struct pen_sgd *settings);
+
 /* y[i] = deviation * n(key, first + i), n standard normal: Philox4x32-10 (Salmon et al. 2011) on a
  * 128-bit counter, Box-Muller in f64. A value depends on the index first + i alone. */
 void pen_normal(float *y, size_t count, uint64_t first, const uint32_t key[2], double deviation);

@@ -72,4 +72,10 @@ struct pen_adamw {
   uint64_t updates; /* of the tensor, this one included; in device.h of the tensor with the most */
 };
 
+/* The same for SGD with momentum. */
+struct pen_sgd {
+  double learning_rate, momentum, weight_decay, gradient_scale;
+  bool nesterov;
+};
+
 #endif

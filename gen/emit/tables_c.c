@@ -31,6 +31,10 @@ static const char *const profile_text[] = {
 #define PEN_PROFILE_KIND(name, meaning) "PEN_" #name,
 #include "runtime/plan/profiles.def"
 };
+static const char *const optimizer_text[] = {
+#define PEN_OPTIMIZER(name, ...) "PEN_OPTIMIZER_" #name,
+#include "runtime/plan/optimizer.def"
+};
 static const char *const decay_text[] = {
 #define PEN_DECAY(name, text, meaning) "PEN_DECAY_" #name,
 #include "runtime/plan/optimizer.def"
@@ -76,21 +80,14 @@ static const char *const backward_order_text[] = {"PEN_BACKWARDS_RISING", "PEN_B
 
 /* The names of the enumerators, for columns that are written by name. */
 static const char *const *const enumerators[PEN_FORMATS] = {
-    [PEN_AS_ACTION] = action_text,
-    [PEN_AS_OP] = op_text,
-    [PEN_AS_DTYPE] = dtype_text,
-    [PEN_AS_BASE] = base_text,
-    [PEN_AS_GROUP] = group_text,
-    [PEN_AS_PUT] = put_text,
-    [PEN_AS_INITIAL] = initial_text,
-    [PEN_AS_PROFILE] = profile_text,
-    [PEN_AS_SHARDING] = sharding_text,
-    [PEN_AS_DECAY] = decay_text,
-    [PEN_AS_NORM] = norm_text,
-    [PEN_AS_RECOMPUTE] = recompute_text,
-    [PEN_AS_BACKWARD_ORDER] = backward_order_text,
-    [PEN_AS_DEVICE] = device_text,
-    [PEN_AS_TRANSPORT] = transport_text,
+    [PEN_AS_ACTION] = action_text,       [PEN_AS_OP] = op_text,
+    [PEN_AS_DTYPE] = dtype_text,         [PEN_AS_BASE] = base_text,
+    [PEN_AS_GROUP] = group_text,         [PEN_AS_PUT] = put_text,
+    [PEN_AS_INITIAL] = initial_text,     [PEN_AS_PROFILE] = profile_text,
+    [PEN_AS_SHARDING] = sharding_text,   [PEN_AS_OPTIMIZER] = optimizer_text,
+    [PEN_AS_DECAY] = decay_text,         [PEN_AS_NORM] = norm_text,
+    [PEN_AS_RECOMPUTE] = recompute_text, [PEN_AS_BACKWARD_ORDER] = backward_order_text,
+    [PEN_AS_DEVICE] = device_text,       [PEN_AS_TRANSPORT] = transport_text,
     [PEN_AS_BIND] = bind_text,
 };
 

@@ -86,29 +86,37 @@ static void model_file(struct pen_plan *plan, struct pen_weight *weights) {
   plan->model_file_bytes = start + end;
 }
 
+static void add_moment(struct header *header, const struct pen_weight *weight, int moment,
+                       uint64_t *file, uint64_t *end) {
+  static const char *const suffixes[PEN_OPTIMIZERS][2] = {
+#define PEN_OPTIMIZER(name, text, first, second, meaning) [PEN_OPTIMIZER_##name] = {first, second},
+#include "runtime/plan/optimizer.def"
+  };
+  *file = UINT64_MAX;
+  if ((uint32_t)moment >= weight->moment_count) return;
+  add_header_entry(header, weight->tensor, pen_text(".%s", suffixes[weight->optimizer][moment]),
+                   weight, *end);
+  *file = *end;
+  *end += pen_tensor_elements(weight) * 4;
+}
+
 static void optimizer_file(struct pen_plan *plan, struct pen_weight *weights) {
   struct header header = start_header();
   uint64_t end = 0;
   for (uint32_t i = 0; i < plan->weight_count; i++) {
-    if (weights[i].frozen) continue;
     if (weights[i].piece > 0) {
       weights[i].exp_avg_file = weights[i - 1].exp_avg_file;
       weights[i].exp_avg_sq_file = weights[i - 1].exp_avg_sq_file;
       continue;
     }
-    add_header_entry(&header, weights[i].tensor, ".exp_avg", &weights[i], end);
-    weights[i].exp_avg_file = end;
-    end += pen_tensor_elements(&weights[i]) * 4;
-    add_header_entry(&header, weights[i].tensor, ".exp_avg_sq", &weights[i], end);
-    weights[i].exp_avg_sq_file = end;
-    end += pen_tensor_elements(&weights[i]) * 4;
+    add_moment(&header, &weights[i], 0, &weights[i].exp_avg_file, &end);
+    add_moment(&header, &weights[i], 1, &weights[i].exp_avg_sq_file, &end);
   }
   plan->optimizer_header = finish_header(&header);
   uint64_t start = 8 + strlen(plan->optimizer_header);
   for (uint32_t i = 0; i < plan->weight_count; i++) {
-    weights[i].exp_avg_file = weights[i].frozen ? UINT64_MAX : weights[i].exp_avg_file + start;
-    weights[i].exp_avg_sq_file =
-        weights[i].frozen ? UINT64_MAX : weights[i].exp_avg_sq_file + start;
+    if (weights[i].moment_count > 0) weights[i].exp_avg_file += start;
+    if (weights[i].moment_count > 1) weights[i].exp_avg_sq_file += start;
   }
   plan->optimizer_file_bytes = start + end;
 }

@@ -20,7 +20,7 @@ static uint64_t kept_count(uint64_t count, uint32_t shards, bool cut) {
 }
 
 /* What a weight takes whatever the activations: value, bf16 copy, and, if it is trained, gradient
- * and two moments, or their shards; with memory.snapshot also a copy of what a checkpoint holds of
+ * and moments, or their shards; with memory.snapshot also a copy of what a checkpoint holds of
  * it. Of a tied weight the head keeps what it reads, unless that is on the rank already, and its
  * gradient. */
 static uint64_t weight_bytes(const struct pen_partition *partition, const struct pen_graph *graph,
@@ -43,7 +43,7 @@ static uint64_t weight_bytes(const struct pen_partition *partition, const struct
   uint64_t value = pen_weight_is_sharded((uint8_t)partition->sharding, has_bf16, false, PEN_F32)
                        ? shard
                        : whole,
-           kept = value + (learns ? 2 * shard : 0);
+           kept = value + (learns ? weight->moment_count * shard : 0);
   bool snapshot = graph->training && graph->topology->memory_snapshot;
   if (!pen_is_tied_head(graph, index)) return copy + kept * (snapshot ? 2 : 1) + gradient * learns;
   return (copy ? copy : together ? 0 : whole) + gradient * learns;
@@ -275,7 +275,7 @@ static void place_snapshot(const struct pen_plan *plan, struct pen_rank_memory *
                            uint32_t rank, uint64_t *end) {
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     const struct pen_weight *weight = &plan->weights[i];
-    for (int part = 0; part < (weight->frozen ? 1 : 3) && is_of(plan, weight, rank); part++)
+    for (int part = 0; part <= (int)weight->moment_count && is_of(plan, weight, rank); part++)
       allocate_persistent(
           end,
           4 * stored_count(plan, weight,
@@ -327,10 +327,12 @@ void pen_place_persistent(struct pen_layout_state *l, size_t profile_count, uint
     if (!is_of(plan, &weights[i], rank)) continue;
     bool learns = trains && !weights[i].frozen;
     uint64_t moment = stored_count(plan, &weights[i], pen_moments_are_sharded(plan)) * 4;
-    weights[i].exp_avg_offset =
-        learns ? allocate_persistent(&end, moment, &memory->moment_bytes) : UINT64_MAX;
-    weights[i].exp_avg_sq_offset =
-        learns ? allocate_persistent(&end, moment, &memory->moment_bytes) : UINT64_MAX;
+    weights[i].exp_avg_offset = learns && weights[i].moment_count > 0
+                                    ? allocate_persistent(&end, moment, &memory->moment_bytes)
+                                    : UINT64_MAX;
+    weights[i].exp_avg_sq_offset = learns && weights[i].moment_count > 1
+                                       ? allocate_persistent(&end, moment, &memory->moment_bytes)
+                                       : UINT64_MAX;
   }
   uint64_t loss_bytes = 0;
   if (partition->rank_of[partition->stage_count - 1] == rank)

@@ -21,6 +21,8 @@ static struct pen_optimizer optimizer_settings(const struct pen_topology *t) {
                                 .beta1 = t->optimizer_beta1,
                                 .beta2 = t->optimizer_beta2,
                                 .epsilon = t->optimizer_epsilon,
+                                .momentum = t->optimizer_momentum,
+                                .nesterov = t->optimizer_nesterov,
                                 .clip_norm = t->optimizer_clip_norm,
                                 .warmup_steps = (uint64_t)t->optimizer_warmup_steps,
                                 .steps = (uint64_t)t->optimizer_steps,

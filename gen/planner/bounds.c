@@ -240,13 +240,12 @@ static double resident_bytes(const struct pen_stage_elements *elements,
   const double gradient =
       terms->reduces_microbatches && terms->sharding >= PEN_SHARD_GRADIENTS ? shard : 1;
   const bool weights = terms->sharding == PEN_SHARD_WEIGHTS;
-  double bytes = sizeof(float) * gradient * elements->tied;
+  double bytes = sizeof(float) * (gradient * elements->tied + shard * elements->moments);
   for (int copy = 0; copy < 2; copy++)
     for (int learns = 0; learns < 2; learns++) {
       const double value = copy || weights ? shard : 1, of_copy = weights ? shard : 1;
-      bytes += elements->count[copy][learns] *
-               (sizeof(float) * (value + learns * (2 * shard + gradient)) +
-                (copy ? sizeof(uint16_t) * of_copy : 0));
+      bytes += elements->count[copy][learns] * (sizeof(float) * (value + learns * gradient) +
+                                                (copy ? sizeof(uint16_t) * of_copy : 0));
     }
   return bytes;
 }

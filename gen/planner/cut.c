@@ -26,9 +26,10 @@ static struct pen_stage_elements elements_of(const struct pen_graph *graph) {
     const struct pen_weight *weight = &graph->weight[w];
     const bool has_copy = weight->bf16_offset != UINT64_MAX, learns = !weight->frozen;
     if (!pen_graph_has_weight(graph, w)) continue;
-    if (!pen_is_tied_head(graph, w))
+    if (!pen_is_tied_head(graph, w)) {
       elements.count[has_copy][learns] += (double)weight->count;
-    else if (learns)
+      elements.moments += (double)weight->count * weight->moment_count;
+    } else if (learns)
       elements.tied += (double)weight->count;
   }
   return elements;

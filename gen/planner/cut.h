@@ -13,6 +13,7 @@
 /* Elements of a stage's weights, by what they have: a bf16 copy; a gradient and moments. */
 struct pen_stage_elements {
   double count[2][2]; /* [has a copy][is trained] */
+  double moments;     /* elements of all moments */
   double tied;        /* the head's gradient of a tied matrix */
 };
 

@@ -160,6 +160,11 @@ static void check_optimizer(const struct pen_topology *t) {
   if (left >= 0 && t->trains && t->has_optimizer_decay_steps && t->optimizer_decay_steps > left)
     pen_topology_fail(t, "optimizer.decay_steps",
                       "at most optimizer.steps - optimizer.warmup_steps = %lld", (long long)left);
+  if (t->optimizer_momentum > 0 && t->optimizer_name != PEN_OPTIMIZER_SGD)
+    pen_topology_fail(t, "optimizer.momentum", "0, with optimizer.name = \"%s\"",
+                      pen_enum_text(pen_enum_optimizer_kind, (int)t->optimizer_name));
+  if (t->optimizer_nesterov && t->optimizer_momentum == 0)
+    pen_topology_fail(t, "optimizer.nesterov", "false, without optimizer.momentum");
   pen_weight_decay_check_groups(t);
 }
 

@@ -93,6 +93,19 @@ static bool is_tied_weight(const struct pen_plan *plan, uint32_t weight) {
   return false;
 }
 
+/* What its optimizer keeps of a weight from step to step. */
+static uint32_t moments_of(const struct pen_plan *plan, const struct pen_weight *weight) {
+  if (weight->frozen) return 0;
+  return weight->optimizer == PEN_OPTIMIZER_ADAMW ? 2 : plan->optimizer.momentum > 0;
+}
+
+static bool check_moments(const struct pen_rank_context *b, const struct pen_weight *weight) {
+  const uint32_t needed = moments_of(b->plan, weight);
+  return weight->moment_count == needed ||
+         pen_problem_note(b->checked->problem, b->rank, PEN_NONE, "%s has %u moments, not %u",
+                          weight->name, weight->moment_count, needed);
+}
+
 /* A value is sharded where only the optimizer and ALL_GATHER read it: products read the bf16 copy,
  * or what is gathered. */
 static bool check_sharded(const struct pen_rank_context *b, uint32_t number) {
@@ -130,8 +143,9 @@ static void add_own_weight(const struct pen_rank_context *b, struct range_list *
               "copy");
   if (weight->frozen || !has_training(plan)) return;
   add_range(list, weight->gradient_offset, bytes, weight->name, "gradient");
-  add_range(list, weight->exp_avg_offset, moment, weight->name, "exp_avg");
-  add_range(list, weight->exp_avg_sq_offset, moment, weight->name, "exp_avg_sq");
+  const uint32_t moments = moments_of(plan, weight);
+  if (moments > 0) add_range(list, weight->exp_avg_offset, moment, weight->name, "exp_avg");
+  if (moments > 1) add_range(list, weight->exp_avg_sq_offset, moment, weight->name, "exp_avg_sq");
 }
 
 /* What the head of a tied matrix has of its own. */
@@ -184,8 +198,8 @@ static bool check_snapshot(const struct pen_rank_context *b) {
   for (uint32_t index = 0; index < b->own_weight_count; index++) {
     const struct pen_weight *weight = &plan->weights[b->own_weight[index]];
     bytes += pen_aligned(pen_stored_bytes(plan, weight, weight->value_sharded));
-    if (!weight->frozen)
-      bytes += 2 * pen_aligned(pen_stored_bytes(plan, weight, plan->sharding != PEN_SHARD_NONE));
+    bytes += moments_of(plan, weight) *
+             pen_aligned(pen_stored_bytes(plan, weight, plan->sharding != PEN_SHARD_NONE));
   }
   return b->memory->snapshot_bytes == 0 || b->memory->snapshot_bytes == bytes ||
          pen_problem_note(b->checked->problem, b->rank, PEN_NONE,
@@ -200,7 +214,8 @@ bool pen_check_persistent(const struct pen_rank_context *b) {
                                         sizeof *list.range)};
   bool fine = true;
   for (uint32_t index = 0; index < b->own_weight_count && fine; index++) {
-    fine = check_sharded(b, b->own_weight[index]);
+    fine = check_sharded(b, b->own_weight[index]) &&
+           check_moments(b, &b->plan->weights[b->own_weight[index]]);
     add_own_weight(b, &list, b->own_weight[index]);
   }
   add_ties(b, &list);

@@ -145,6 +145,25 @@ void pen_adamw_step(float *parameter, float *gradient, float *exp_avg, float *ex
   pen_parallel_rows(count, 1, step_range, &a);
 }
 
+struct sgd_arrays {
+  float *parameter, *gradient, *buffer;
+  const struct pen_sgd *settings;
+};
+
+static void sgd_range(const void *context, size_t thread, size_t first, size_t past) {
+  const struct sgd_arrays *a = context;
+  (void)thread;
+  pen_instruction_set.f32->sgd_step(a->parameter + first, a->gradient + first,
+                                    a->buffer ? a->buffer + first : NULL, past - first,
+                                    a->settings);
+}
+
+void pen_sgd_step(float *parameter, float *gradient, float *buffer, size_t count,
+                  const struct pen_sgd *settings) {
+  const struct sgd_arrays a = {parameter, gradient, buffer, settings};
+  pen_parallel_rows(count, 1, sgd_range, &a);
+}
+
 struct summed_arrays {
   float *y;
   const float *const *x;

@@ -94,6 +94,23 @@ static void adamw_step(const struct pen_adamw_tensor *tensors, size_t tensor_cou
   }
 }
 
+static void sgd_step(const struct pen_adamw_tensor *tensors, size_t tensor_count,
+                     const struct pen_adamw *settings, void *stream) {
+  (void)stream;
+  struct pen_sgd own = {.learning_rate = settings->learning_rate,
+                        .gradient_scale = settings->gradient_scale};
+  for (const struct pen_adamw_tensor *t = tensors; t < tensors + tensor_count; t++) {
+    own.momentum = t->momentum;
+    own.nesterov = t->nesterov;
+    own.weight_decay = t->weight_decay;
+    if (!isnan(own.gradient_scale))
+      pen_sgd_step(t->parameter, t->gradient, t->exp_avg, t->count, &own);
+    else
+      memset(t->gradient, 0, t->count * sizeof *t->gradient);
+    if (t->copy != NULL) pen_f32_to_bf16(t->copy, t->parameter, t->count);
+  }
+}
+
 static void f32_to_bf16(uint16_t *to, const float *from, size_t count, void *stream) {
   (void)stream;
   pen_f32_to_bf16(to, from, count);
@@ -170,6 +187,7 @@ const struct pen_device pen_cpu = {
     .sum_doubles = sum_doubles,
     .sum_arrays = sum_arrays,
     .adamw_step = adamw_step,
+    .sgd_step = sgd_step,
     .clip_scale = clip_scale,
     .f32_to_bf16 = f32_to_bf16,
     .normal = normal,

@@ -29,6 +29,7 @@ CUDA_KERNELS = \
   %reldir%/rope.cu \
   %reldir%/rope_table.cu \
   %reldir%/scale.cu \
+  %reldir%/sgd.cu \
   %reldir%/split.cu \
   %reldir%/sum_arrays.cu \
   %reldir%/sum_loss.cu \

@@ -232,6 +232,7 @@ const struct pen_device pen_cuda = {
     .sum_doubles = pen_cuda_sum_doubles,
     .sum_arrays = pen_cuda_sum_arrays,
     .adamw_step = pen_cuda_adamw_step,
+    .sgd_step = pen_cuda_sgd_step,
     .clip_scale = pen_cuda_clip_scale,
     .f32_to_bf16 = pen_cuda_f32_to_bf16,
     .normal = pen_cuda_normal,

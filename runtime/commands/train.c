@@ -30,6 +30,12 @@ static void report_start(const struct pen_checkpoint_info *found,
     pen_warn("%s: %u tensors were frozen and are trained now: their moments start at zero",
              found->path, found->unfrozen_count);
   }
+  if (found->momentum_count > 0) {
+    pen_warn(
+        "%s: %u tensors were saved with another optimizer.momentum: theirs starts at zero, or"
+        " is dropped",
+        found->path, found->momentum_count);
+  }
   if (found->frozen_count > 0) {
     pen_warn("%s: %u tensors were trained and are frozen now: their moments are dropped",
              found->path, found->frozen_count);

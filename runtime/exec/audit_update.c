@@ -24,7 +24,7 @@ struct update_array {
   unsigned char *at; /* null: the weight has none */
 };
 
-/* First those that have checksums. */
+/* First those that have checksums. SGD has its momentum in the place of the first moment. */
 static void list_arrays(const struct pen_adamw_tensor *tensor, struct update_array list[ARRAYS]) {
   const struct update_array all[ARRAYS] = {
       {"", PEN_F32, (unsigned char *)tensor->parameter},
@@ -47,7 +47,7 @@ void pen_audit_update_sum(struct pen_audit_update *update, const struct pen_vm *
     struct update_array list[ARRAYS];
     list_arrays(&tensor, list);
     update->updates = vm->adamw->updates - tensor.lag;
-    for (int i = 0; i < PEN_AUDIT_UPDATED; i++) {
+    for (int i = 0; i < PEN_AUDIT_UPDATED && list[i].at != NULL; i++) {
       update->sums[i] = pen_tensor_sum(list[i].at, tensor.count * sizeof(float));
     }
   }
@@ -72,7 +72,7 @@ static void report(const struct pen_audit_update *update, const struct pen_vm *v
 static void check_sums(const struct pen_audit_update *update, const struct pen_vm *vm,
                        uint64_t count, const struct update_array list[ARRAYS]) {
   pen_assert(update->step == vm->optimizer_step);
-  for (int i = 0; i < PEN_AUDIT_UPDATED; i++) {
+  for (int i = 0; i < PEN_AUDIT_UPDATED && list[i].at != NULL; i++) {
     const struct pen_audit_sum sum = pen_tensor_sum(list[i].at, count * sizeof(float));
     if (!pen_sums_equal(sum, update->sums[i])) {
       report(update, vm, &list[i], 0, count,
@@ -104,8 +104,11 @@ static void update_run(const struct pen_vm *vm, const struct update_array list[A
                                        .copy = (uint16_t *)list[4].at,
                                        .count = count,
                                        .weight_decay = tensor->weight_decay,
-                                       .lag = tensor->lag};
-  vm->device->adamw_step(&run, 1, vm->adamw, vm->streams.compute);
+                                       .lag = tensor->lag,
+                                       .momentum = tensor->momentum,
+                                       .nesterov = tensor->nesterov,
+                                       .optimizer = tensor->optimizer};
+  pen_update_tensors(vm, &run, 1);
 }
 
 /* Elements [first, first + count) of the tensor. */

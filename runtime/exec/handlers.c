@@ -144,9 +144,16 @@ static bool wait_norm(struct pen_vm *vm, const struct pen_action *action) {
 
 /* ---- UPDATE ---- */
 
-/* Tensors [first, past) of the list. */
+/* Tensors [first, past) of the list: those that follow each other with one optimizer at a time. */
 static void update_tensors(struct pen_vm *vm, uint32_t first, uint32_t past) {
-  vm->device->adamw_step(vm->updates + first, past - first, vm->adamw, vm->streams.compute);
+  while (first < past) {
+    uint32_t next = first + 1;
+    while (next < past && vm->updates[next].optimizer == vm->updates[first].optimizer) {
+      next++;
+    }
+    pen_update_tensors(vm, vm->updates + first, next - first);
+    first = next;
+  }
 }
 
 static void update_audited(struct pen_vm *vm) {

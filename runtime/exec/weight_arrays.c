@@ -21,20 +21,34 @@ static float *gradient_shard(const struct pen_vm *vm, uint32_t weight, struct pe
   return (float *)(vm->arena + w->gradient_offset) + (w->gradient_sharded ? 0 : shard.first);
 }
 
+static float *moment_at(const struct pen_vm *vm, uint64_t offset) {
+  return offset == UINT64_MAX ? NULL : (float *)(vm->arena + offset);
+}
+
 struct pen_adamw_tensor pen_updated_tensor(const struct pen_vm *vm, uint32_t weight) {
   const struct pen_weight *w = &vm->plan->weights[weight];
   const struct pen_shard own = pen_updated_shard(vm, weight);
   return (struct pen_adamw_tensor){
       .parameter = (float *)(vm->arena + w->value_offset) + (w->value_sharded ? 0 : own.first),
       .gradient = gradient_shard(vm, weight, own),
-      .exp_avg = (float *)(vm->arena + w->exp_avg_offset),
-      .exp_avg_sq = (float *)(vm->arena + w->exp_avg_sq_offset),
+      .exp_avg = moment_at(vm, w->exp_avg_offset),
+      .exp_avg_sq = moment_at(vm, w->exp_avg_sq_offset),
       .copy = w->bf16_offset == UINT64_MAX
                   ? NULL
                   : (uint16_t *)(vm->arena + w->bf16_offset) + (w->bf16_sharded ? 0 : own.first),
       .count = own.count,
       .weight_decay = w->weight_decay,
-      .lag = pen_lag_of(vm->lag, weight)};
+      .lag = pen_lag_of(vm->lag, weight),
+      .momentum = vm->plan->optimizer.momentum,
+      .nesterov = vm->plan->optimizer.nesterov,
+      .optimizer = w->optimizer};
+}
+
+void pen_update_tensors(const struct pen_vm *vm, const struct pen_adamw_tensor *tensors,
+                        size_t count) {
+  pen_optimizer_step *const step[PEN_OPTIMIZERS] = {
+      [PEN_OPTIMIZER_ADAMW] = vm->device->adamw_step, [PEN_OPTIMIZER_SGD] = vm->device->sgd_step};
+  step[tensors->optimizer](tensors, count, vm->adamw, vm->streams.compute);
 }
 
 /* ---- the lists of NORM and UPDATE ---- */

@@ -6,9 +6,13 @@
 #include "runtime/plan/shard.h"
 
 /* The elements of a weight that this replica updates: its shard where moments are sharded, else
- * all; and what AdamW reads and writes of them. */
+ * all; and what its optimizer reads and writes of them. */
 struct pen_shard pen_updated_shard(const struct pen_vm *vm, uint32_t weight);
 struct pen_adamw_tensor pen_updated_tensor(const struct pen_vm *vm, uint32_t weight);
+
+/* Updates tensors that have one optimizer. */
+void pen_update_tensors(const struct pen_vm *vm, const struct pen_adamw_tensor *tensors,
+                        size_t count);
 
 /* The elements of a weight's gradient that this replica keeps. */
 struct pen_shard pen_kept_gradient(const struct pen_vm *vm, uint32_t weight);

@@ -175,6 +175,12 @@ enum pen_put_kind {
 
 enum pen_initial { PEN_INITIAL_NORMAL, PEN_INITIAL_ONES, PEN_INITIAL_ZEROS };
 
+enum pen_optimizer_kind {
+#define PEN_OPTIMIZER(name, text, moment, second, meaning) PEN_OPTIMIZER_##name,
+#include "runtime/plan/optimizer.def"
+  PEN_OPTIMIZERS
+};
+
 enum pen_decay {
 #define PEN_DECAY(name, text, meaning) PEN_DECAY_##name,
 #include "runtime/plan/optimizer.def"

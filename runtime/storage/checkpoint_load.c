@@ -29,7 +29,8 @@ static bool has_no_moments(const struct pen_safetensors *stored, const struct pe
   bool none = true;
   for (enum pen_checkpoint_tensor part = PEN_CHECKPOINT_EXP_AVG; part < PEN_CHECKPOINT_TENSORS;
        part++) {
-    none = none && !pen_safetensors_has(stored, pen_checkpoint_tensor_name(name, weight, part));
+    none = none && (pen_checkpoint_suffix(weight->optimizer, part) == NULL ||
+                    !pen_safetensors_has(stored, pen_checkpoint_tensor_name(name, weight, part)));
   }
   return none;
 }
@@ -38,7 +39,30 @@ static bool has_no_moments(const struct pen_safetensors *stored, const struct pe
  * were frozen. */
 static bool is_stored(const struct pen_safetensors *stored, const struct pen_weight *weight,
                       enum pen_checkpoint_tensor part) {
-  return part == PEN_CHECKPOINT_VALUE || !has_no_moments(stored, weight);
+  return part == PEN_CHECKPOINT_VALUE || (pen_checkpoint_suffix(weight->optimizer, part) != NULL &&
+                                          !has_no_moments(stored, weight));
+}
+
+/* Fails if the file has moments of another optimizer of a weight. */
+static void refuse_other_moments(const struct pen_safetensors *stored, const char *path,
+                                 const struct pen_weight *weight) {
+  static const char *const names[PEN_OPTIMIZERS] = {
+#define PEN_OPTIMIZER(name, text, moment, second, meaning) [PEN_OPTIMIZER_##name] = text,
+#include "runtime/plan/optimizer.def"
+  };
+  for (int other = 0; other < PEN_OPTIMIZERS; other++) {
+    struct pen_weight as_other = *weight;
+    char name[PEN_STORED_NAME_BYTES];
+    as_other.optimizer = (uint8_t)other;
+    if (other != weight->optimizer &&
+        pen_safetensors_has(stored,
+                            pen_checkpoint_tensor_name(name, &as_other, PEN_CHECKPOINT_EXP_AVG))) {
+      pen_fail(PEN_EXIT_DATA,
+               "%s: tensor %s is a moment of %s, and optimizer.name of this run is \"%s\": train"
+               " --init takes the weights of a checkpoint alone",
+               path, name, names[other], names[weight->optimizer]);
+    }
+  }
 }
 
 /* Opens one tensor file of a checkpoint and compares it with the plan: it has every tensor, and no
@@ -54,6 +78,9 @@ static struct pen_safetensors *open_checked(char path[PATH_MAX], const char *fol
   struct pen_safetensors *stored = pen_safetensors_open(path);
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     const struct pen_weight *weight = &plan->weights[i];
+    if (file == PEN_OPTIMIZER_FILE) {
+      refuse_other_moments(stored, path, weight);
+    }
     for (enum pen_checkpoint_tensor part = first; part <= last; part++) {
       if (is_stored(stored, weight, part)) {
         pen_safetensors_expect(stored, pen_checkpoint_tensor_name(name, weight, part),
@@ -73,7 +100,8 @@ static void expect_moments(struct pen_safetensors *stored, const struct pen_mani
   char name[PEN_STORED_NAME_BYTES];
   for (enum pen_checkpoint_tensor part = PEN_CHECKPOINT_EXP_AVG; part < PEN_CHECKPOINT_TENSORS;
        part++) {
-    if (memcmp(manifest->digests[PEN_CHECKPOINT_TENSORS * weight_index + part], none,
+    if (pen_checkpoint_tensor_exists(weight, part) &&
+        memcmp(manifest->digests[PEN_CHECKPOINT_TENSORS * weight_index + part], none,
                sizeof none) != 0) {
       pen_safetensors_expect(stored, pen_checkpoint_tensor_name(name, weight, part),
                              weight->dim_count, weight->tensor_dim);
@@ -117,16 +145,19 @@ static void check_moments(const struct pen_plan *plan, const struct pen_manifest
   char path[PATH_MAX];
   struct pen_safetensors *stored = open_checked(path, out->path, PEN_OPTIMIZER_FILE, plan,
                                                 PEN_CHECKPOINT_EXP_AVG, PEN_CHECKPOINT_EXP_AVG_SQ);
-  out->unfrozen_count = out->frozen_count = 0;
+  out->unfrozen_count = out->frozen_count = out->momentum_count = 0;
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     const bool was_frozen = has_no_moments(stored, &plan->weights[i]);
     if (plan->weights[i].piece > 0) {
       continue; /* the tensor was counted */
     }
-    if (!plan->weights[i].frozen && was_frozen) {
+    const bool keeps = pen_checkpoint_tensor_exists(&plan->weights[i], PEN_CHECKPOINT_EXP_AVG);
+    const bool sgd = plan->weights[i].optimizer == PEN_OPTIMIZER_SGD;
+    if (keeps && was_frozen) {
       expect_moments(stored, manifest, plan, i);
-      out->unfrozen_count++;
+      *(sgd ? &out->momentum_count : &out->unfrozen_count) += 1;
     }
+    out->momentum_count += !keeps && !was_frozen && !plan->weights[i].frozen;
     out->frozen_count += plan->weights[i].frozen && !was_frozen;
   }
   pen_safetensors_close(stored);

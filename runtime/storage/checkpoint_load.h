@@ -18,8 +18,9 @@ struct pen_checkpoint_info {
   bool latest_is_missing;            /* the newest complete one was taken */
   char path[PATH_MAX];               /* of the checkpoint's folder */
   /* With moments: weights that were frozen when it was saved and are trained now, whose moments
-   * start at zero; and weights that were trained and are frozen, whose moments are not read. */
-  uint32_t unfrozen_count, frozen_count;
+   * start at zero; and weights that were trained and are frozen, whose moments are not read;
+   * weights that were trained with another momentum, 0 or not, of SGD. */
+  uint32_t unfrozen_count, frozen_count, momentum_count;
 };
 
 /* Finds the checkpoint that DIR/latest names, or the newest complete one where there is no

@@ -9,21 +9,27 @@
 const char *const pen_checkpoint_files[PEN_CHECKPOINT_FILES] = {
     "model.safetensors", "optimizer.safetensors", "manifest.json", "config.json"};
 
-static const char *const suffixes[PEN_CHECKPOINT_TENSORS] = {
-    [PEN_CHECKPOINT_VALUE] = "",
-    [PEN_CHECKPOINT_EXP_AVG] = ".exp_avg",
-    [PEN_CHECKPOINT_EXP_AVG_SQ] = ".exp_avg_sq",
+static const char *const suffixes[PEN_OPTIMIZERS][PEN_CHECKPOINT_TENSORS] = {
+#define PEN_OPTIMIZER(name, text, moment, second, meaning) \
+  [PEN_OPTIMIZER_##name] = {"", moment, second},
+#include "runtime/plan/optimizer.def"
 };
+
+const char *pen_checkpoint_suffix(int optimizer, enum pen_checkpoint_tensor part) {
+  return suffixes[optimizer][part];
+}
 
 bool pen_checkpoint_tensor_exists(const struct pen_weight *weight,
                                   enum pen_checkpoint_tensor part) {
-  return part == PEN_CHECKPOINT_VALUE || !weight->frozen;
+  return part == PEN_CHECKPOINT_VALUE || pen_checkpoint_file_offset(weight, part) != UINT64_MAX;
 }
 
 const char *pen_checkpoint_tensor_name(char name[PEN_STORED_NAME_BYTES],
                                        const struct pen_weight *weight,
                                        enum pen_checkpoint_tensor part) {
-  int length = snprintf(name, PEN_STORED_NAME_BYTES, "%s%s", weight->tensor, suffixes[part]);
+  const char *suffix = suffixes[weight->optimizer][part];
+  int length =
+      snprintf(name, PEN_STORED_NAME_BYTES, "%s%s%s", weight->tensor, *suffix ? "." : "", suffix);
   if (length < 0 || length >= PEN_STORED_NAME_BYTES) {
     pen_fail(PEN_EXIT_INTERNAL, "tensor %.80s...: its name is too long", weight->tensor);
   }

@@ -20,10 +20,14 @@ enum pen_checkpoint_tensor {
 
 enum { PEN_STORED_NAME_BYTES = 512 };
 
-/* What a frozen weight lacks: its moments. */
+/* What a moment of an optimizer (enum pen_optimizer_kind) has after the name of its tensor, and a
+ * dot; "": the value; null: the optimizer has no such moment. */
+const char *pen_checkpoint_suffix(int optimizer, enum pen_checkpoint_tensor part);
+
+/* What a frozen weight lacks, and one whose optimizer keeps nothing: moments. */
 bool pen_checkpoint_tensor_exists(const struct pen_weight *weight, enum pen_checkpoint_tensor part);
 
-/* NAME, NAME.exp_avg or NAME.exp_avg_sq, NAME that of the weight's tensor. Fails
+/* NAME, or NAME and the suffix, which the optimizer has, NAME that of the weight's tensor. Fails
  * (PEN_EXIT_INTERNAL) on a name longer than that. */
 const char *pen_checkpoint_tensor_name(char name[PEN_STORED_NAME_BYTES],
                                        const struct pen_weight *weight,

@@ -268,6 +268,9 @@ static void parse_checksums(struct pen_manifest *manifest, const char *path, con
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     for (enum pen_checkpoint_tensor part = 0; part <= last; part++) {
       const struct pen_weight *weight = &plan->weights[i];
+      if (pen_checkpoint_suffix(weight->optimizer, part) == NULL) {
+        continue;
+      }
       const json_t *checksum =
           json_object_get(checksums, pen_checkpoint_tensor_name(name, weight, part));
       const bool needed = part == PEN_CHECKPOINT_VALUE || checksum != NULL;
@@ -304,7 +307,7 @@ static void parse_updates(struct pen_manifest *manifest, const char *path, const
         updates, pen_checkpoint_tensor_name(name, &plan->weights[i], PEN_CHECKPOINT_VALUE));
     const json_int_t count =
         updates == NULL ? (json_int_t)manifest->state.step : json_integer_value(value);
-    if (!has_moments(manifest, i)) {
+    if (!has_moments(manifest, i) && value == NULL) {
       continue;
     }
     if ((updates != NULL && !json_is_integer(value)) || count < 0 ||
@@ -312,7 +315,10 @@ static void parse_updates(struct pen_manifest *manifest, const char *path, const
       pen_fail(PEN_EXIT_DATA, "%s: updates: %s: must be a whole number, at most step = %llu", path,
                name, (unsigned long long)manifest->state.step);
     }
-    manifest->updates[i] = (uint64_t)count;
+    /* Moments that start at zero have had no update. */
+    const bool starts = !has_moments(manifest, i) &&
+                        pen_checkpoint_tensor_exists(&plan->weights[i], PEN_CHECKPOINT_EXP_AVG);
+    manifest->updates[i] = starts ? 0 : (uint64_t)count;
     if (plan->weights[i].piece == 0) {
       add_update_count(&hash, name, (uint64_t)count);
     }

@@ -106,6 +106,7 @@ EXTRA_DIST += $(COMMAND_TESTS) \
   %reldir%/sanitize.t \
   %reldir%/shuffle.t \
   %reldir%/signals.t \
+  %reldir%/sgd.t \
   %reldir%/sharding.t \
   %reldir%/convert_hf.py \
   %reldir%/masks_hf.py \

@@ -269,6 +269,49 @@ static void settled(void **state) {
   }
 }
 
+/* The bits of a CPU that fuses multiply-adds, without momentum, with it and by Nesterov. */
+static void sgd(void **state) {
+  (void)state;
+  const int same = strncmp(pen_kernels_open(), "baseline", 8) != 0;
+  const struct listed l = many_tensors();
+  const size_t bytes = l.total * sizeof(float), copy_bytes = l.total * sizeof(uint16_t);
+  struct pen_adamw_tensor tensors[LISTED];
+  float *here[4], *over[4], *actual = floats(l.total);
+  uint16_t *copy = bytes_at(copy_bytes, 0), *copy_over = sent(copy, copy_bytes),
+           *copy_back = bytes_at(copy_bytes, 0);
+  for (size_t a = 0; a < 4; a++) here[a] = random_floats(l.total, a + 1);
+  for (size_t i = 0; i < LISTED; i++)
+    for (size_t k = 3; k < l.count[i]; k += 97) /* these elements are unchanged */
+      here[1][l.first[i] + k] = k % 2 ? NAN : -INFINITY;
+  for (size_t a = 0; a < 4; a++) over[a] = sent(here[a], bytes);
+  for (int turn = 0; turn < 2; turn++) {
+    size_t count = 0;
+    list_updates(tensors, &l, turn ? here : over, turn ? copy : copy_over);
+    for (size_t i = 0; i < LISTED; i++) {
+      struct pen_adamw_tensor *t = &tensors[count];
+      if (tensors[i].parameter == NULL) continue;
+      *t = tensors[i];
+      t->momentum = i % 3 ? 0.9 : 0;
+      t->nesterov = i % 3 == 2;
+      if (i % 3 == 0) t->exp_avg = NULL;
+      count++;
+    }
+    if (turn)
+      pen_cpu.sgd_step(tensors, count, &settings, NULL);
+    else
+      pen_cuda.sgd_step(tensors, count, sent(&settings, sizeof settings), stream);
+  }
+  for (size_t a = 0; a < 4; a++) {
+    fetch(actual, over[a], bytes);
+    if (same)
+      assert_same_bits("sgd", actual, here[a], bytes);
+    else
+      assert_near("sgd", actual, widened(here[a], l.total), l.total, 1e-6, 1);
+  }
+  fetch(copy_back, copy_over, copy_bytes);
+  if (same) assert_same_bits("copies", copy_back, copy, copy_bytes);
+}
+
 /* A skipped step: parameters and moments are unchanged, the gradient becomes zero. */
 static void a_skipped_step(void **state) {
   (void)state;
@@ -278,7 +321,12 @@ static void a_skipped_step(void **state) {
   memset(zeros, 0, COUNT * sizeof *zeros);
   for (int i = 0; i < 4; i++)
     over[i] = sent(x[i] = random_floats(COUNT, (uint64_t)i + 1), COUNT * sizeof(float));
-  const struct pen_adamw_tensor tensor = {over[0], over[1], over[2], over[3], NULL, COUNT, 0.1, 0};
+  const struct pen_adamw_tensor tensor = {.parameter = over[0],
+                                          .gradient = over[1],
+                                          .exp_avg = over[2],
+                                          .exp_avg_sq = over[3],
+                                          .count = COUNT,
+                                          .weight_decay = 0.1};
   pen_cuda.adamw_step(&tensor, 1, sent(&settings, sizeof settings), stream);
   for (int i = 0; i < 4; i++) {
     fetch(back, over[i], COUNT * sizeof *back);
@@ -468,6 +516,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test_teardown(greatest_magnitudes, tidy),
       cmocka_unit_test_teardown(a_norm_of_nothing_is_0, tidy),
       cmocka_unit_test_teardown(adamw, tidy),
+      cmocka_unit_test_teardown(sgd, tidy),
       cmocka_unit_test_teardown(summed, tidy),
       cmocka_unit_test_teardown(narrowed, tidy),
       cmocka_unit_test_teardown(normals, tidy),

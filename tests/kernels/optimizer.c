@@ -1,5 +1,5 @@
 /* optimizer.c: pen_sum_arrays() and its order, pen_sum_squares() and its blocks, pen_max_abs(),
- * pen_adamw_step() against f64. */
+ * pen_adamw_step() and pen_sgd_step() against f64. */
 #include "tests/support/kernels_support.h"
 
 #include <float.h>
@@ -203,6 +203,52 @@ static void epsilon_0_never_divides_by_0(void **state) {
   }
 }
 
+/* Ten steps: each of momentum 0, which has no buffer, .9, and that by Nesterov. */
+static void sgd_matches_the_formula(void **state) {
+  static const struct pen_sgd kinds[] = {
+      {3e-2, 0, 0.1, 0.37, false}, {3e-2, 0.9, 0.1, 0.37, false}, {3e-2, 0.9, 0, 1, true}};
+  enum { N = 1003, STEPS = 10 };
+  for (size_t kind = 0; kind < sizeof kinds / sizeof *kinds; kind++) {
+    const struct pen_sgd *s = &kinds[kind];
+    const struct optimizer_tensors t = fresh(N);
+    double *p = doubles(N), *b = doubles(N);
+    for (size_t i = 0; i < N; i++) p[i] = (double)t.p[i], b[i] = 0, t.m[i] = 0;
+    for (unsigned step = 0; step < STEPS; step++) {
+      const float *g = random_floats(N, 10 + step);
+      memcpy(t.g, g, N * sizeof *g);
+      for (size_t i = 0; i < N; i++) {
+        const double scaled = (double)g[i] * s->gradient_scale;
+        b[i] = s->momentum * b[i] + scaled;
+        p[i] = p[i] * (1 - s->learning_rate * s->weight_decay) -
+               s->learning_rate * (s->nesterov ? scaled + s->momentum * b[i] : b[i]);
+      }
+      pen_sgd_step(t.p, t.g, s->momentum > 0 ? t.m : NULL, 500, s);
+      pen_sgd_step(t.p + 500, t.g + 500, s->momentum > 0 ? t.m + 500 : NULL, N - 500, s);
+      for (size_t i = 0; i < N; i++) assert_true(t.g[i] == 0);
+    }
+    assert_near("p", t.p, p, N, 1e-5, 1e-2);
+    if (s->momentum > 0) assert_near("b", t.m, b, N, 1e-5, 1e-2);
+    free_tensors(state);
+  }
+}
+
+/* Its element stays as it was, and the others do not notice. */
+static void sgd_skips_what_is_not_finite(void **state) {
+  static const struct pen_sgd s = {3e-2, 0.9, 0.1, 0.5, true};
+  static const float spoilt[] = {NAN, -NAN, INFINITY, -INFINITY};
+  for (size_t at = 0; at < 37; at++) {
+    const struct optimizer_tensors old = fresh(37), good = fresh(37), bad = fresh(37);
+    bad.g[at] = spoilt[at % 4];
+    pen_sgd_step(good.p, good.g, good.m, 37, &s);
+    pen_sgd_step(bad.p, bad.g, bad.m, 37, &s);
+    good.p[at] = old.p[at], good.m[at] = old.m[at];
+    assert_same_bits("p", bad.p, good.p, 37 * sizeof(float));
+    assert_same_bits("b", bad.m, good.m, 37 * sizeof(float));
+    assert_same_bits("g", bad.g, good.g, 37 * sizeof(float));
+    free_tensors(state);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(squares_are_summed),
@@ -212,6 +258,8 @@ int main(void) {
       cmocka_unit_test(max_abs_finds_the_maximum),
       cmocka_unit_test(arrays_are_added_in_order),
       cmocka_unit_test(adamw_matches_the_formula),
+      cmocka_unit_test(sgd_matches_the_formula),
+      cmocka_unit_test(sgd_skips_what_is_not_finite),
       cmocka_unit_test(corrections_are_of_the_power),
       cmocka_unit_test(adamw_may_be_split_anywhere),
       cmocka_unit_test(a_gradient_of_nan_changes_nothing),

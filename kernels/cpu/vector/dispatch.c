@@ -19,6 +19,7 @@ const struct pen_vector_kernels PEN_NAME(kernels) = {
     .sum_squares = PEN_NAME(sum_squares),
     .max_abs = PEN_NAME(max_abs),
     .adamw_step = PEN_NAME(adamw_step),
+    .sgd_step = PEN_NAME(sgd_step),
     .sum_arrays = PEN_NAME(sum_arrays),
     .normal = PEN_NAME(normal),
     .multiply = PEN_NAME(multiply),

@@ -25,6 +25,8 @@ struct pen_vector_kernels {
   void (*adamw_step)(float *parameter, float *gradient, float *exp_avg, float *exp_avg_sq,
                      size_t count, const struct pen_adamw *settings,
                      const double correction[2]); /* 1 - beta1^updates, 1 - beta2^updates */
+  void (*sgd_step)(float *parameter, float *gradient, float *buffer, size_t count,
+                   const struct pen_sgd *settings);
   void (*sum_arrays)(float *y, const float *const *x, size_t arrays, size_t first, size_t past);
   void (*normal)(float *y, size_t count, uint64_t first, const uint32_t key[2], double deviation);
   pen_multiply *multiply; /* for bf16: by pairs; null if the instruction set has none */
@@ -60,6 +62,8 @@ double PEN_NAME(max_abs)(const float *x, size_t count);
 void PEN_NAME(adamw_step)(float *parameter, float *gradient, float *exp_avg, float *exp_avg_sq,
                           size_t count, const struct pen_adamw *settings,
                           const double correction[2]);
+void PEN_NAME(sgd_step)(float *parameter, float *gradient, float *buffer, size_t count,
+                        const struct pen_sgd *settings);
 void PEN_NAME(sum_arrays)(float *y, const float *const *x, size_t arrays, size_t first,
                           size_t past);
 void PEN_NAME(normal)(float *y, size_t count, uint64_t first, const uint32_t key[2],

@@ -1,4 +1,5 @@
-/* optimizer.c: pen_sum_arrays(), pen_sum_squares(), pen_max_abs() and pen_adamw_step() (kernels.h).
+/* optimizer.c: pen_sum_arrays(), pen_sum_squares(), pen_max_abs(), pen_adamw_step() and
+ * pen_sgd_step() (kernels.h).
  */
 #include <math.h>
 
@@ -95,6 +96,24 @@ void PEN_NAME(adamw_step)(float *parameter, float *gradient, float *exp_avg, flo
     store_n(parameter + i, choose(good, p, old_p), n);
     store_n(exp_avg + i, choose(good, m, old_m), n);
     store_n(exp_avg_sq + i, choose(good, v, old_v), n);
+    store_n(gradient + i, splat(0.0f), n);
+  }
+}
+
+/* SGD with momentum (Sutskever et al. 2013, as PyTorch has it); see kernels.h. */
+void PEN_NAME(sgd_step)(float *parameter, float *gradient, float *buffer, size_t count,
+                        const struct pen_sgd *s) {
+  const float scale = (float)s->gradient_scale, rate = (float)-s->learning_rate,
+              keep = (float)(1 - s->learning_rate * s->weight_decay);
+  const vf momentum = splat((float)s->momentum);
+  for (size_t i = 0; i < count; i += LANES) {
+    const size_t n = count - i;
+    const vf old_p = load_n(parameter + i, n), g = load_n(gradient + i, n) * scale,
+             old_b = buffer ? load_n(buffer + i, n) : splat(0.0f), b = madd(old_b, momentum, g),
+             u = s->nesterov ? madd(b, momentum, g) : b;
+    const vi good = (u < splat(INFINITY)) & (u > splat(-INFINITY));
+    store_n(parameter + i, choose(good, madd(u, splat(rate), old_p * keep), old_p), n);
+    if (buffer) store_n(buffer + i, choose(good, b, old_b), n);
     store_n(gradient + i, splat(0.0f), n);
   }
 }
