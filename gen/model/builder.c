@@ -61,6 +61,11 @@ uint32_t pen_graph_tied_weight(struct pen_graph *graph, const char *name, int64_
   return pen_add_weight(graph, &weight, pen_text("%s.head.grad", name));
 }
 
+/* The dim of a product; 0: the weight is whole. */
+static int64_t splits_of(const struct pen_weight *weight) {
+  return weight->piece_count > 1 ? weight->piece_count : 0;
+}
+
 /* ---- the ops that families call ---- */
 
 uint32_t pen_graph_data(struct pen_graph *graph, const struct pen_declared *declared) {
@@ -141,11 +146,10 @@ uint32_t pen_op_embedding(struct pen_graph *graph, const char *name, uint32_t to
 uint32_t pen_op_linear(struct pen_graph *graph, const char *name, uint32_t x, uint32_t weight,
                        uint32_t addend) {
   const struct pen_weight *shape = &graph->weight[graph->value[weight].weight];
-  const bool columns = shape->piece_count > 1;
-  const int64_t dim[] = {graph->rows, (int64_t)shape->dim[1], (int64_t)shape->dim[0]};
-  const uint32_t all = columns ? pen_all_tokens(graph, &graph->forward, x) : x;
-  return pen_append_forward(graph, columns ? PEN_OP_LINEAR_COLUMNS : PEN_OP_LINEAR, name,
-                            (uint32_t[]){all, weight, addend}, dim, 3);
+  const int64_t splits = splits_of(shape),
+                dim[] = {graph->rows, (int64_t)shape->dim[1], (int64_t)shape->dim[0], splits};
+  const uint32_t all = splits ? pen_all_tokens(graph, &graph->forward, x) : x;
+  return pen_append_forward(graph, PEN_OP_LINEAR, name, (uint32_t[]){all, weight, addend}, dim, 4);
 }
 
 /* The dims of a norm: of all tokens its gains' gradients are sums of runs, of the heads of a piece
@@ -173,9 +177,11 @@ uint32_t pen_op_rmsnorm(struct pen_graph *graph, const char *name, uint32_t x, u
 uint32_t pen_op_affine(struct pen_graph *graph, const char *name, uint32_t x, uint32_t weight,
                        uint32_t bias, uint32_t addend) {
   const struct pen_weight *shape = &graph->weight[graph->value[weight].weight];
-  return pen_append_forward(
-      graph, PEN_OP_AFFINE, name, (uint32_t[]){x, weight, bias, addend},
-      (int64_t[]){graph->rows, (int64_t)shape->dim[0], (int64_t)shape->dim[1]}, 3);
+  const int64_t splits = splits_of(shape),
+                dim[] = {graph->rows, (int64_t)shape->dim[0], (int64_t)shape->dim[1], splits};
+  const uint32_t all = splits ? pen_all_tokens(graph, &graph->forward, x) : x;
+  return pen_append_forward(graph, PEN_OP_AFFINE, name, (uint32_t[]){all, weight, bias, addend},
+                            dim, 4);
 }
 
 uint32_t pen_op_bias(struct pen_graph *graph, const char *name, uint32_t x, uint32_t bias) {

@@ -8,6 +8,7 @@
 #include "gen/base/error.h"
 #include "gen/model/append.h"
 #include "gen/model/builder.h"
+#include "gen/model/op_signature.h"
 #include "gen/model/place.h"
 #include "gen/model/sequence.h"
 #include "gen/topology/topology.h"
@@ -123,10 +124,7 @@ uint32_t pen_op_affine_columns(struct pen_graph *graph, const char *value, uint3
                                PEN_INITIAL_ZEROS,         0,        false};
   matrix.groups = groups;
   const uint32_t weight = piece_of(graph, &matrix), bias = piece_of(graph, &vector);
-  if (graph->pieces == 1) return pen_op_affine(graph, value, x, weight, bias, PEN_NONE);
-  const uint32_t all = pen_all_tokens(graph, &graph->forward, x);
-  return pen_append_forward(graph, PEN_OP_AFFINE_COLUMNS, value, (uint32_t[]){all, weight, bias},
-                            (int64_t[]){graph->rows, in, out / graph->pieces}, 3);
+  return pen_op_affine(graph, value, x, weight, bias, PEN_NONE);
 }
 
 /* ---- sums ---- */
@@ -231,7 +229,8 @@ static struct pen_pairwise multiply_rows(struct pen_graph *graph, int kind, cons
   for (uint32_t k = 0; pen_graph_next_piece(graph, k); k++) {
     uint32_t part =
         pen_append_forward(graph, kind, name, (uint32_t[]){x[k], piece_of(graph, of), PEN_NONE},
-                           (int64_t[]){graph->rows, in / graph->pieces, out}, 3);
+                           (int64_t[]){graph->rows, in / graph->pieces, out, graph->pieces},
+                           (size_t)pen_signature_of(kind)->dim_count);
     pen_pairwise_add(graph, &graph->forward, &sum, part, pen_local_name(graph, name));
   }
   return sum;

@@ -197,9 +197,7 @@ struct logits {
 /* Logits that are no value are a product within the loss. */
 static void find_product(const struct comparison *c, struct logits *logits) {
   const struct pen_term *product = logits->value ? term_of(c, logits->value) : NULL;
-  if (!product || input_of(product, "a") ||
-      (product->kind != PEN_OP_LINEAR && product->kind != PEN_OP_LINEAR_COLUMNS))
-    return;
+  if (!product || input_of(product, "a") || product->kind != PEN_OP_LINEAR) return;
   logits->x = input_of(product, "x");
   logits->weight = input_of(product, "w");
 }

@@ -16,7 +16,7 @@ static bool has_tokens_of_logits(const struct pen_piece_check *c, int first, int
       &c->s->terms->term[pen_term_of_value(pen_piece_term(c)->input[0])];
   const struct pen_term *given = &c->s->terms->term[pen_term_of_value(product->input[1])];
   const struct pen_weight *weight = &c->s->context->plan->weights[given->dim[0]];
-  return product->kind == PEN_OP_LINEAR_COLUMNS &&
+  return product->kind == PEN_OP_LINEAR && weight->piece_count == c->pieces &&
          (uint64_t)pen_piece_term(c)->dim[first] * weight->tensor_dim[1] == weight->run_first &&
          (uint64_t)pen_piece_term(c)->dim[tokens] == weight->tensor_dim[0];
 }

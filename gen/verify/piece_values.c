@@ -89,7 +89,8 @@ bool pen_piece_has_all_runs(struct pen_piece_check *c, int tokens) {
 
 bool pen_piece_has_no_runs(struct pen_piece_check *c) {
   const bool embeds = pen_piece_term(c)->kind == PEN_OP_EMBEDDING;
-  return (pen_piece_dim(c, "runs") == 0 && pen_piece_term(c)->dtype != PEN_BF16_PARTIAL &&
+  return (pen_piece_dim(c, "runs") == 0 && pen_piece_dim(c, "splits") == 0 &&
+          pen_piece_term(c)->dtype != PEN_BF16_PARTIAL &&
           (!embeds || (pen_piece_dim(c, "first") == 0 &&
                        pen_piece_dim(c, "tokens") == pen_piece_dim(c, "vocab"))) &&
           (!has_dim(c, "run") ||

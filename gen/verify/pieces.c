@@ -73,15 +73,18 @@ static bool check_other(struct pen_piece_check *c) {
 /* ---- products, and sums of what they make ---- */
 
 static bool check_columns(struct pen_piece_check *c) {
-  const struct pen_weight *weight = pen_piece_weight(c, 1), *bias = pen_piece_weight(c, 2);
+  const bool affine = pen_piece_term(c)->kind == PEN_OP_AFFINE;
+  const struct pen_weight *weight = pen_piece_weight(c, 1),
+                          *bias = affine ? pen_piece_weight(c, 2) : NULL;
   if (!weight || weight->piece_count != c->pieces)
     return pen_piece_problem(c, "does not read a piece of a split weight");
-  if (pen_piece_term(c)->input[2] &&
-      (!bias || bias->piece_count != c->pieces || bias->piece != weight->piece))
+  if (affine && (!bias || bias->piece_count != c->pieces || bias->piece != weight->piece))
     return pen_piece_problem(c, "reads a weight and a bias of different pieces");
   if (pen_piece_input(c, 0).kind != PEN_VALUE_WHOLE ||
       pen_piece_input(c, 0).tokens == PEN_TOKENS_OWN_RUN)
     return pen_piece_problem(c, "reads a partial sum or shard where the full tensor is required");
+  if (pen_piece_term(c)->dtype == PEN_BF16_PARTIAL)
+    return pen_piece_problem(c, "gives what is not rounded, and no partial sum");
   pen_piece_set_outputs(
       c, (struct pen_piece_value){PEN_VALUE_OF_PIECE, weight->piece, weight->piece + 1,
                                   pen_piece_term(c)->input[0], PEN_TOKENS_ALL});
@@ -104,13 +107,18 @@ static bool check_rows(struct pen_piece_check *c) {
   return pen_piece_has_rows_of(c, PEN_TOKENS_ALL);
 }
 
-/* With a whole weight, or a piece of rows (out, in): an input that is split, too. */
-static bool check_linear(struct pen_piece_check *c) {
+/* With a whole weight, or a piece of one by columns or by rows; AFFINE is not by rows. */
+static bool check_product(struct pen_piece_check *c) {
+  const bool affine = pen_piece_term(c)->kind == PEN_OP_AFFINE;
   const struct pen_weight *weight = pen_piece_weight(c, 1);
-  if (!weight || weight->piece_count == 1) return check_other(c);
-  if (weight->dim[0] != weight->tensor_dim[0] || pen_piece_term(c)->input[2])
-    return pen_piece_problem(c, "does not multiply by rows alone");
-  return check_rows(c);
+  const bool is_split = weight && weight->piece_count > 1;
+  if (pen_piece_dim(c, "splits") != (is_split ? (int64_t)c->pieces : 0))
+    return pen_piece_problem(c, "has a number of splits other than that of its weight");
+  if (!is_split) return check_other(c);
+  if (pen_piece_term(c)->input[affine ? 3 : 2])
+    return pen_piece_problem(c, "adds to the product with a piece");
+  if (weight->dim[affine] != weight->tensor_dim[affine]) return check_columns(c);
+  return affine ? pen_piece_problem(c, "adds a bias to a partial sum") : check_rows(c);
 }
 
 /* Adds two neighbours of equal size, of which the first begins at a multiple of both. */
@@ -246,9 +254,8 @@ bool pen_term_shares(const struct pen_stage_terms *s, uint32_t term, int k) {
 
 static pen_piece_check_op *check_of(uint32_t kind) {
   switch (kind) {
-    case PEN_OP_LINEAR_COLUMNS:
-    case PEN_OP_AFFINE_COLUMNS: return check_columns;
-    case PEN_OP_LINEAR: return check_linear;
+    case PEN_OP_LINEAR:
+    case PEN_OP_AFFINE: return check_product;
     case PEN_OP_AFFINE_ROWS: return check_rows;
     case PEN_OP_ADD:
     case PEN_OP_SUM_ADD: return check_add;

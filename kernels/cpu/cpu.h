@@ -77,7 +77,7 @@ static inline struct pen_product_dims pen_product_dims(const struct pen_call *ca
 
 /* LINEAR, AFFINE, their _DX and their _DW as result[m,n] = left[m,k] right[k,n]: m, n, k and rows
  * are indices of dims, the others of operands. A factor has rows of `row` elements. */
-enum { PEN_ROWS, PEN_IN, PEN_OUT, PEN_PRODUCT_DIMS, PEN_NO_BIAS = -1 };
+enum { PEN_ROWS, PEN_IN, PEN_OUT, PEN_SPLITS, PEN_PRODUCT_DIMS, PEN_NO_BIAS = -1 };
 enum pen_product_kind {
   PEN_LINEAR,
   PEN_LINEAR_DX,

@@ -188,9 +188,9 @@ void *pen_onednn_prepare(enum pen_op_kind kind, enum pen_dtype dtype,
   check_status(p != NULL ? dnnl_success : dnnl_out_of_memory, "allocating a product");
   *p = (struct onednn_product){.geometry = geometry_of(kind),
                                .dtype = dtype,
-                               .dim = {dim[PEN_ROWS], dim[PEN_IN], dim[PEN_OUT]}};
-  if (!describe_tensors(p) || !(p->geometry->adds || make_variant(p, PLAIN)) ||
-      !make_variant(p, ADDED)) {
+                               .dim = {dim[PEN_ROWS], dim[PEN_IN], dim[PEN_OUT], dim[PEN_SPLITS]}};
+  if (p->dim[PEN_SPLITS] > 0 || !describe_tensors(p) ||
+      !(p->geometry->adds || make_variant(p, PLAIN)) || !make_variant(p, ADDED)) {
     if (fallback == NULL) return NULL; /* what was created is kept */
     p->fallback = fallback;
   }

@@ -6,29 +6,6 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/vector/isa.h"
 
-/* ---- products: those of LINEAR, without an addend ---- */
-
-static void multiply_piece(const struct pen_call *call, pen_kernel *linear) {
-  struct pen_call whole = *call;
-  whole.operand[2] = NULL; /* no addend */
-  whole.operand[3] = call->operand[2];
-  linear(&whole);
-}
-
-void pen_linear_piece(const struct pen_call *call) { multiply_piece(call, pen_linear); }
-void pen_linear_piece_bf16(const struct pen_call *call) { multiply_piece(call, pen_linear_bf16); }
-
-/* The same of AFFINE: y = x w + bias. */
-static void affine_piece(const struct pen_call *call, pen_kernel *affine) {
-  struct pen_call whole = *call;
-  whole.operand[3] = NULL; /* no addend */
-  whole.operand[4] = call->operand[3];
-  affine(&whole);
-}
-
-void pen_affine_piece(const struct pen_call *call) { affine_piece(call, pen_affine); }
-void pen_affine_piece_bf16(const struct pen_call *call) { affine_piece(call, pen_affine_bf16); }
-
 /* y[rows,out] = x[rows,in] w[in,out] */
 void pen_affine_rows(const struct pen_call *call) {
   const struct pen_product_dims s = pen_product_dims(call);

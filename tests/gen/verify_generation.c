@@ -79,8 +79,7 @@ static struct pen_op *pick_op(struct broken_plan *p, const int *kind, const char
   return op;
 }
 
-static const int products[] = {PEN_OP_LINEAR,         PEN_OP_AFFINE,      PEN_OP_LINEAR_COLUMNS,
-                               PEN_OP_AFFINE_COLUMNS, PEN_OP_AFFINE_ROWS, -1},
+static const int products[] = {PEN_OP_LINEAR, PEN_OP_AFFINE, PEN_OP_AFFINE_ROWS, -1},
                  norms[] = {PEN_OP_RMSNORM, PEN_OP_LAYERNORM, -1},
                  attentions[] = {PEN_OP_ATTENTION, PEN_OP_ATTENTION_CACHED, -1},
                  ropes[] = {PEN_OP_ROPE, -1}, selects[] = {PEN_OP_INDEX_SELECT, -1},

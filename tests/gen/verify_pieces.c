@@ -7,11 +7,11 @@
 
 /* ---- products ---- */
 
-TAKES(columns_of_another, "w", false, PEN_OP_LINEAR_COLUMNS, PEN_OP_AFFINE_COLUMNS)
-TAKES(columns_exchanged, "w", true, PEN_OP_LINEAR_COLUMNS, PEN_OP_AFFINE_COLUMNS)
+TAKES(columns_of_another, "w", false, PEN_OP_LINEAR, PEN_OP_AFFINE)
+TAKES(columns_exchanged, "w", true, PEN_OP_LINEAR, PEN_OP_AFFINE)
 TAKES(rows_of_another, "w", false, PEN_OP_LINEAR, PEN_OP_AFFINE_ROWS)
 TAKES(rows_exchanged, "w", true, PEN_OP_LINEAR, PEN_OP_AFFINE_ROWS)
-TAKES(bias_of_another_piece, "bias", false, PEN_OP_AFFINE_COLUMNS, PEN_OP_BIAS)
+TAKES(bias_of_another_piece, "bias", false, PEN_OP_AFFINE, PEN_OP_BIAS)
 TAKES(bias_of_another_sum, "bias", false, PEN_OP_SUM_PARTIALS)
 TAKES(input_of_another_piece, "x", false, PEN_OP_LINEAR, PEN_OP_AFFINE_ROWS)
 TAKES(keys_of_another_piece, "k", false, PEN_OP_ATTENTION)
@@ -92,6 +92,13 @@ static bool fewer_runs(struct broken_plan *p) {
   struct pen_op *op = OP_OF(p, PEN_OP_RMSNORM, PEN_OP_RMSNORM_DX, PEN_OP_SUM_PARTIALS,
                             PEN_OP_LAYERNORM, PEN_OP_LAYERNORM_DX, PEN_OP_POSITION, PEN_OP_BIAS_DW);
   return changes_dim(op, "runs", 1);
+}
+
+static bool other_splits(struct broken_plan *p) {
+  struct pen_op *op = OP_OF(p, PEN_OP_LINEAR, PEN_OP_AFFINE);
+  if (!op) return false;
+  const int64_t splits = op->dim[pen_signature_dim(pen_signature_of(op->kind), "splits")];
+  return changes_dim(op, "splits", splits ? (int64_t)draw(p->seed, 2) * 2 * splits : 2);
 }
 
 TAKES(heads_of_another_piece, "x", false, PEN_OP_RMSNORM)
@@ -215,7 +222,7 @@ static bool joins_another(struct broken_plan *p) {
   return generation_takes(p, PEN_OP_LOGITS_JOIN, "logits");
 }
 static bool generates_by_another(struct broken_plan *p) {
-  return generation_takes(p, draw(p->seed, 2) ? PEN_OP_LINEAR_COLUMNS : PEN_OP_LINEAR, "w");
+  return generation_takes(p, PEN_OP_LINEAR, "w");
 }
 static bool caches_another(struct broken_plan *p) {
   return generation_takes(p, PEN_OP_ATTENTION_CACHED, draw(p->seed, 2) ? "k" : "q");
@@ -344,6 +351,7 @@ static const struct defect defects[] = {
     {"a sum without its residual", sum_without_residual, {WRONG}},
     {"a half read as a whole", half_as_a_whole, {WRONG, BYTES}},
     {"one run of tokens", fewer_runs, {WRONG, "workspace"}},
+    {"another number of splits", other_splits, {WRONG}},
     {"heads of another piece", heads_of_another_piece, {WRONG, BYTES}},
     {"rows of the vocabulary from elsewhere", rows_from_elsewhere, {WRONG}},
     {"an embedding of one piece", embedding_without_the_rest, {WRONG}},

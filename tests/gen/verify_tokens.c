@@ -136,7 +136,7 @@ static bool slots_too_small(struct broken_plan *p) {
 
 TAKES(part_of_another_value, "x", false, PEN_OP_ALL_TO_ALL_PART)
 TAKES(gather_of_another_value, "x", false, PEN_OP_ALL_GATHER_RUNS)
-TAKES(gathered_at_another_place, "x", false, PEN_OP_LINEAR_COLUMNS, PEN_OP_AFFINE_COLUMNS)
+TAKES(gathered_at_another_place, "x", false, PEN_OP_LINEAR, PEN_OP_AFFINE)
 TAKES(gradient_at_another_place, "dy", false, PEN_OP_LINEAR_DX, PEN_OP_AFFINE_DX, PEN_OP_LINEAR_DW,
       PEN_OP_AFFINE_DW, PEN_OP_BIAS_DW)
 

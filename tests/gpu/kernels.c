@@ -69,11 +69,9 @@ static struct pen_call fill(const struct op_case *subject, const struct signatur
 /* For values stored in bf16; see the tolerances in op_cases.c. */
 static void assert_near_bf16(const char *what, const struct op_case *subject,
                              const uint16_t *actual, const uint16_t *expected, size_t count) {
-  const double tolerance =
-      is_attention(subject->kind) ? 1e-2
-      : subject->kind == PEN_OP_AFFINE || subject->kind == PEN_OP_AFFINE_COLUMNS
-          ? 2e-3
-          : subject->tolerance;
+  const double tolerance = is_attention(subject->kind)      ? 1e-2
+                           : subject->kind == PEN_OP_AFFINE ? 2e-3
+                                                            : subject->tolerance;
   double most = 0;
   for (size_t i = 0; i < count; i++) most = fmax(most, fabs((double)expanded(expected[i])));
   for (size_t i = 0; i < count; i++) {

@@ -79,12 +79,24 @@ static void unsupported_products_use_the_fallback(void **state) {
   assert_int_equal(others, 1);
 }
 
+/* Products by split weights have the bits of this project's kernel. */
+static void split_weights_use_the_fallback(void **state) {
+  (void)state;
+  struct pen_call call = {.dim = {5, 6, 7, 2}};
+  const int before = others;
+  call.prepared = pen_onednn_prepare(PEN_OP_LINEAR, PEN_BF16, call.dim, other_product);
+  assert_non_null(call.prepared);
+  pen_onednn_product(&call);
+  assert_int_equal(others, before + 1);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_teardown(forward_and_input_gradient, free_tensors),
       cmocka_unit_test_teardown(weight_gradient_accumulates, free_tensors),
       cmocka_unit_test(a_shape_is_prepared_once),
       cmocka_unit_test(unsupported_products_use_the_fallback),
+      cmocka_unit_test(split_weights_use_the_fallback),
   };
   if (pen_onednn_open() == NULL) {
     printf("1..0 # SKIP no oneDNN 2 here, or configured without\n");

@@ -247,8 +247,8 @@ static void run_logits(struct head_of_pieces *h) {
       struct piece_of_head *p = &h->piece[k];
       const int64_t rows = HEAD_ROWS - r < CHUNK ? HEAD_ROWS - r : CHUNK;
       float *logits = p->logits + r * p->vocab, *most = h->maximum + r;
-      CALL(PEN_OP_LINEAR_COLUMNS, DIMS(rows, HEAD_WIDTH, p->vocab), h->x + r * HEAD_WIDTH, p->w,
-           logits);
+      CALL(PEN_OP_LINEAR, DIMS(rows, HEAD_WIDTH, p->vocab, PIECES), h->x + r * HEAD_WIDTH, p->w,
+           NULL, logits);
       CALL(PEN_OP_LOGITS_MAXIMUM, DIMS(rows, p->vocab), logits, k ? most : NULL, most);
     }
   for (int k = 0; k < PIECES; k++)

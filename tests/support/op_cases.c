@@ -244,9 +244,6 @@ const struct op_case op_cases[] = {
     {PEN_OP_HEAD_LOSS_B, {70, 16, 37, 32}, {0}, 37, 1e-5, 1, FOR_CONTRACT | FOR_CUDA},
     {PEN_OP_HEAD_LOSS_B, {70, 160, 137, 32}, {0}, 137, 0, 0, FOR_THREADS},
     {PEN_OP_HEAD_LOSS_B, {64, 40, 130, 32}, {0}, 130, 1e-5, 1, FOR_CUDA},
-    {PEN_OP_LINEAR_COLUMNS, {7, 13, 5}, {0}, 0, 4e-6, 1, FOR_CONTRACT | FOR_CUDA},
-    {PEN_OP_LINEAR_COLUMNS, {ROW_COUNT, DEPTH, 37}, {0}, 0, 0, 0, FOR_ROWS},
-    {PEN_OP_LINEAR_COLUMNS, {300, 256, 130}, {0}, 0, 4e-6, 1, FOR_THREADS | FOR_CUDA},
     {PEN_OP_SUM_PARTIALS, {8, 301, 8, 4, 4}, {0}, 0, 0, 0, FOR_CONTRACT},
     {PEN_OP_SUM_PARTIALS, {10, 37, 10, 5, 5}, {0}, 0, 0, 0, FOR_CUDA},
     {PEN_OP_SUM_PARTIALS, {24, 264, 24, 8, 4}, {0}, 0, 0, 0, FOR_CUDA},
@@ -255,9 +252,6 @@ const struct op_case op_cases[] = {
     {PEN_OP_BIAS_DW, {1, 1, 1, 1}, {0}, 0, 4e-6, 1, FOR_CUDA},
     {PEN_OP_BIAS_DW, {570, 264, 190, 2}, {0}, 0, 4e-6, 1, FOR_THREADS | FOR_CUDA}, /* parts of
                                                                                  several rows */
-    {PEN_OP_AFFINE_COLUMNS, {7, 13, 5}, {0}, 0, 4e-6, 1, FOR_CONTRACT | FOR_CUDA},
-    {PEN_OP_AFFINE_COLUMNS, {ROW_COUNT, DEPTH, 37}, {0}, 0, 0, 0, FOR_ROWS},
-    {PEN_OP_AFFINE_COLUMNS, {300, 256, 130}, {0}, 0, 4e-6, 1, FOR_THREADS | FOR_CUDA},
     {PEN_OP_AFFINE_ROWS, {300, 256, 130}, {0}, 0, 4e-6, 1, FOR_CONTRACT | FOR_THREADS | FOR_CUDA},
     {PEN_OP_AFFINE_ROWS, {ROW_COUNT, DEPTH, 37}, {0}, 0, 0, 0, FOR_ROWS},
     {PEN_OP_AFFINE_ROWS, {7, 13, 5}, {0}, 0, 4e-6, 1, FOR_CUDA},
