@@ -272,7 +272,7 @@ static bool must_be_finite(struct pen_rank *rank, uint64_t step) {
   return true;
 }
 
-/* Logs, saves, evaluates and samples after a step. */
+/* Logs, evaluates, samples and saves after a step. */
 static bool end_step(struct pen_rank *rank, uint64_t step, bool last) {
   const struct pen_options *options = rank->run->options;
   struct pen_vm *vm = rank->vm;
@@ -296,6 +296,11 @@ static bool end_step(struct pen_rank *rank, uint64_t step, bool last) {
   if (last && !must_be_finite(rank, step)) {
     return false;
   }
+  if ((evaluates && !pen_evaluate(rank, vm->optimizer_step)) ||
+      (samples && !pen_make_samples(rank, vm->optimizer_step))) {
+    return false;
+  }
+  /* After them: a restart from this step makes neither again. */
   if (rank->run->memory.memory != NULL && !last &&
       vm->optimizer_step % options->recover_every == 0 && !copy_state(rank)) {
     return false;
@@ -303,8 +308,7 @@ static bool end_step(struct pen_rank *rank, uint64_t step, bool last) {
   if (saves) {
     save_checkpoint(rank, last);
   }
-  return (!evaluates || pen_evaluate(rank, vm->optimizer_step)) &&
-         (!samples || pen_make_samples(rank, vm->optimizer_step));
+  return true;
 }
 
 /* ---- the log ---- */

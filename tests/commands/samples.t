@@ -64,7 +64,7 @@ ok "a run of four steps" train two --steps 4 --checkpoint parts --log parts.log 
 ok "continues" train two --steps 6 --resume --checkpoint parts --log parts.log --sample-every 2 --prompts prompts.json $of_generate
 ok "to the checkpoint of the whole run" same_run two.plain parts
 is "samples follow each other" "$(sampled parts.log | cut -d ' ' -f 1 | uniq | tr '\n' ' ')" "2 4 6 "
-long="--steps 300 --sample-every 5 --prompt x --tokens 20"
+long="--steps 300 --sample-every 7 --prompt x --tokens 20" # as often as the state is copied
 ok "a longer run" train two $long --checkpoint long --log long.log
 ./two train --seed 7 --data data.bin --quiet $long --restarts 1 --recover-every 7 --checkpoint lost --log lost.log 2>err &
 pid=$!
