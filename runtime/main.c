@@ -76,7 +76,7 @@ int main(int argc, char **argv) {
   pen_binding_limit_spin(&pen_plan, argv);
   char program[256];
   snprintf(program, sizeof program, "penstock-%s", pen_plan.name);
-  struct pen_options options;
+  static struct pen_options options; /* its lists are kept to the end of the process */
   pen_options_read(&options, program, pen_plan.version, argc, argv);
   pen_environment_check();
   if (pen_plan.only_measures && options.command != PEN_COMMAND_MEASURE &&

@@ -14,12 +14,11 @@ static int compare_bytes(const void *a, const void *b) {
   return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-static void append(struct pen_texts *to, const char *const *text, size_t count) {
-  const char **grown = realloc(to->text, (to->count + count) * sizeof *grown);
-  pen_check(grown != NULL, "no memory for %zu names of files", to->count + count);
-  memcpy(grown + to->count, text, count * sizeof *grown);
+static void append(struct pen_texts *to, const char *text) {
+  const char **grown = realloc(to->text, (to->count + 1) * sizeof *grown);
+  pen_check(grown != NULL, "no memory for %zu names of files", to->count + 1);
+  grown[to->count++] = text;
   to->text = grown;
-  to->count += count;
 }
 
 static void append_matches(struct pen_texts *to, const char *option, const char *pattern,
@@ -33,7 +32,12 @@ static void append_matches(struct pen_texts *to, const char *option, const char 
              pattern, found.gl_pathc);
   }
   qsort(found.gl_pathv, found.gl_pathc, sizeof *found.gl_pathv, compare_bytes);
-  append(to, (const char *const *)found.gl_pathv, found.gl_pathc);
+  for (size_t i = 0; i < found.gl_pathc; i++) {
+    const char *path = strdup(found.gl_pathv[i]);
+    pen_check(path != NULL, "no memory for a name");
+    append(to, path);
+  }
+  globfree(&found);
 }
 
 void pen_patterns_expand(const char *option, struct pen_texts *paths, bool single) {
@@ -42,7 +46,7 @@ void pen_patterns_expand(const char *option, struct pen_texts *paths, bool singl
     if (strpbrk(paths->text[i], "*?[") != NULL && access(paths->text[i], F_OK) != 0) {
       append_matches(&all, option, paths->text[i], single);
     } else {
-      append(&all, &paths->text[i], 1);
+      append(&all, paths->text[i]);
     }
   }
   *paths = all;
@@ -100,5 +104,9 @@ const uint64_t *pen_weights_take(const char *option, struct pen_texts *paths) {
     pen_fail(PEN_EXIT_USAGE, "%s %s: it has no weight, and others have: give each one, or none",
              option, without);
   }
-  return taken < 2 ? NULL : weights;
+  if (taken < 2) {
+    free(weights);
+    return NULL;
+  }
+  return weights;
 }

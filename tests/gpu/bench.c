@@ -205,7 +205,13 @@ static void bench_optimizer(void) {
   const char *const shape = "50257 x 768";
   const bool steps = is_chosen("adamw", shape), sums = is_chosen("sum of squares", shape);
   if (!steps && !sums) return;
-  const struct pen_adamw settings = {1e-3, 0.9, 0.95, 1e-8, 0.1, 1, 1000};
+  const struct pen_adamw settings = {.learning_rate = 1e-3,
+                                     .beta1 = 0.9,
+                                     .beta2 = 0.95,
+                                     .epsilon = 1e-8,
+                                     .weight_decay = 0.1,
+                                     .gradient_scale = 1,
+                                     .step = 1000};
   const size_t count = (size_t)(sized(50257) * sized(768));
   const struct operand floats_there = {.count = count, .element_bytes = sizeof(float)};
   float *tensor[4];

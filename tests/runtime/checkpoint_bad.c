@@ -200,9 +200,9 @@ static void bad_manifests(void **state) {
     file_write(manifest_file, texts[i][0], strlen(texts[i][0]));
     model_refused(65, resume, "bad", manifest_file, texts[i][1], NULL);
   }
-  char *blanks = malloc(1 << 20);
-  memset(blanks, ' ', 1 << 20);
-  file_write(manifest_file, blanks, 1 << 20);
+  char *blanks = malloc(1 << 23);
+  memset(blanks, ' ', 1 << 23);
+  file_write(manifest_file, blanks, 1 << 23);
   free(blanks);
   model_refused(65, resume, "bad", manifest_file, "at most", NULL);
   unlink(manifest_file);
