@@ -119,8 +119,9 @@ static bool has_group(const struct pen_topology *t, const char *group) {
   return has;
 }
 
+/* One rank has nothing to balance. */
 static void default_partition(struct pen_topology *t) {
-  t->cuts_by_default = !has_group(t, "partition");
+  t->cuts_by_default = t->pipeline_ranks > 1 && !has_group(t, "partition");
   if (!t->has_partition_balance)
     t->partition_balance = t->cuts_by_default ? PEN_BALANCE_TIME : PEN_BALANCE_COUNT;
   if (t->cuts_by_default) t->partition_unit = PEN_CUT_BLOCK;

@@ -8,7 +8,7 @@ cd "$scratch" || exit 99
 describe llama 4 ''
 describe qwen3 4 'head_dim = 8;'
 sed -i 's/vocab = 200/vocab = 257/' llama.cfg qwen3.cfg
-echo 'tensor_parallel = { ranks = 2; sequence = false; };' | tee -a llama.cfg >>qwen3.cfg
+echo 'tensor_parallel = { ranks = 2; sequence = false; }; partition = { balance = "count"; };' | tee -a llama.cfg >>qwen3.cfg
 
 # report FILE GEN OPTION...: writes the report of llama.cfg.
 report() {

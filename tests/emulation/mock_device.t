@@ -48,18 +48,21 @@ model = { family = "mlp"; layers = 16; hidden = 16; sequence = 8; };
 batch = { microbatch = 1; };
 optimizer = { learning_rate = 1e-3; steps = 8; };
 pipeline = { ranks = 4; microbatches = 8; schedule = "1f1b"; };
+partition = { balance = "count"; };
 END_OF_MODEL
 cat >"$scratch/tied.cfg" <<'END_OF_MODEL'
 model = { family = "llama"; layers = 4; hidden = 16; heads = 2; kv_heads = 1; ffn = 24; vocab = 128; sequence = 8; tie_embeddings = true; };
 batch = { microbatch = 1; };
 optimizer = { learning_rate = 1e-3; steps = 8; };
 pipeline = { ranks = 4; microbatches = 8; schedule = "1f1b"; };
+partition = { balance = "count"; };
 END_OF_MODEL
 cat >"$scratch/replicas.cfg" <<'END_OF_MODEL'
 model = { family = "llama"; layers = 4; hidden = 48; heads = 2; kv_heads = 1; ffn = 64; vocab = 256; sequence = 8; };
 batch = { microbatch = 1; };
 optimizer = { learning_rate = 1e-3; steps = 8; };
 pipeline = { ranks = 2; microbatches = 4; schedule = "1f1b"; };
+partition = { balance = "count"; };
 data_parallel = { replicas = 2; };
 END_OF_MODEL
 { cat "$scratch/replicas.cfg" && echo 'shapes = ({ sequence = 8; microbatches = 4; }, { sequence = 4; microbatches = 6; });'; } >"$scratch/shapes.cfg"

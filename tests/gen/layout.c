@@ -80,7 +80,8 @@ static const struct case_of_schedule tied_schedules[] = {
     {"looped_bfs", "", 2}, {"zb_h1", "", 1}, {"zb_h2", "", 1},
 };
 
-/* How many layers more than stages there are: stages then differ. */
+/* How many layers more than stages there are: stages then differ. They are cut by count, so that
+ * they differ by no more. */
 static const unsigned uneven[] = {0, 1};
 
 static bool recomputes(const struct case_of_schedule *c) {
@@ -94,7 +95,8 @@ static const char *text_of(const struct layout_case *shape, const struct case_of
       "};\n%s"
       "model = { family = \"%s\"; layers = %u; hidden = %u; heads = %u; kv_heads = %u; ffn = %u; "
       "vocab = %u; sequence = %u; %s };\n"
-      "batch = { microbatch = %u; };\noptimizer = { learning_rate = 1e-3; steps = 10; };\n%s",
+      "batch = { microbatch = %u; };\noptimizer = { learning_rate = 1e-3; steps = 10; };\n"
+      "partition = { balance = \"count\"; };\n%s",
       ranks, c->stages_per_rank, microbatches, c->schedule, recomputes(c) ? "" : c->more,
       recomputes(c) ? pen_text("memory = { %s };\n", c->more) : "", shape->family,
       shape->layers_a_stage * ranks * c->stages_per_rank + more_layers, shape->hidden, shape->heads,

@@ -93,10 +93,13 @@ static bool tied_gradients_exchanged(struct broken_plan *p) {
   return true;
 }
 
+enum { ADAMW_MOMENTS = 2 };
+
 static bool trains_what_is_frozen(struct broken_plan *p) {
   struct pen_weight *weight =
       WRITABLE(struct pen_weight, &p->plan->weights[draw(p->seed, p->plan->weight_count)]);
   weight->frozen = !weight->frozen;
+  weight->moment_count = weight->frozen ? 0 : ADAMW_MOMENTS;
   return true;
 }
 

@@ -392,7 +392,7 @@ static const struct defect defects[] = {
     {"a part of another exchange", part_of_another_exchange, {WRONG, BYTES}},
     {"rows of another member", rows_of_another_member, {WRONG, BYTES}},
     {"members in reverse", members_in_reverse, {WRONG, BYTES}},
-    {"a result in a slot", result_in_a_slot, {WRONG, BYTES}},
+    {"a result in a slot", result_in_a_slot, {WRONG, BYTES, ": y is "}},
     {"tokens of another member", tokens_of_another_member, {WRONG}},
     {"rows without those of other members", rows_without_the_rest, {WRONG}},
     {"the maximum of one member", maximum_of_one_member, {WRONG, BYTES}},

@@ -368,7 +368,7 @@ static const struct defect wrong_scale[] = {
     {"an op adds to another gradient",
      adds_to_another,
      {"to which it has added already", "nor zero", "to which nothing was added",
-      "in the same bytes"}},
+      "in the same bytes", "does not begin where"}},
     {"an op adds another gradient",
      adds_another,
      {"the gradient of one microbatch", "which nothing", "only to the sum of microbatches",
