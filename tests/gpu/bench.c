@@ -205,24 +205,22 @@ static void bench_optimizer(void) {
   const char *const shape = "50257 x 768";
   const bool steps = is_chosen("adamw", shape), sums = is_chosen("sum of squares", shape);
   if (!steps && !sums) return;
-  const struct pen_adamw settings = {.learning_rate = 1e-3,
-                                     .beta1 = 0.9,
-                                     .beta2 = 0.95,
-                                     .epsilon = 1e-8,
-                                     .weight_decay = 0.1,
-                                     .gradient_scale = 1,
-                                     .step = 1000};
+  const struct pen_adamw settings = {1e-3, 0.9, 0.95, 1e-8, 0.1, 1, 1000};
   const size_t count = (size_t)(sized(50257) * sized(768));
   const struct operand floats_there = {.count = count, .element_bytes = sizeof(float)};
   float *tensor[4];
   for (size_t i = 0; i < 4; i++) tensor[i] = filled(&floats_there, NULL, i + 1);
   pen_cuda.zero(tensor[3], count * sizeof(float), stream);
-  struct optimizing o = {
-      .updated = {tensor[0], tensor[1], tensor[2], tensor[3], NULL, count, 0.1, 0},
-      .measured = {tensor[0], count, 0},
-      .settings = sent(&settings, sizeof settings),
-      .sum = there(8),
-      .workspace = there((count / PEN_NORM_BLOCK + 1) * sizeof(double))};
+  struct optimizing o = {.updated = {.parameter = tensor[0],
+                                     .gradient = tensor[1],
+                                     .exp_avg = tensor[2],
+                                     .exp_avg_sq = tensor[3],
+                                     .count = count,
+                                     .weight_decay = 0.1},
+                         .measured = {tensor[0], count, 0},
+                         .settings = sent(&settings, sizeof settings),
+                         .sum = there(8),
+                         .workspace = there((count / PEN_NORM_BLOCK + 1) * sizeof(double))};
   if (steps) print_rate("adamw", shape, median_seconds(adamw_once, &o), 32.0 * (double)count, 0);
   if (sums)
     print_rate("sum of squares", shape, median_seconds(squares_once, &o), 4.0 * (double)count, 0);
