@@ -13,7 +13,7 @@
  * workspace |, each aligned to PEN_ALIGNMENT_BYTES. A chunk of a tensor is aligned too, since
  * `chunk` is a multiple of PEN_HEAD_CHUNK.
  *
- * Of split weights each op has a piece of the vocabulary. The maximum over all pieces must be known
+ * Of split weights each op has a split of the vocabulary. The maximum over all splits must be known
  * before the exponentials are summed, and their sum before the loss, so the logits of a chunk are
  * computed three times: by HEAD_MAXIMUM, HEAD_SUM and HEAD_LOSS_COLUMNS. dx is a partial sum.
  */
@@ -88,7 +88,7 @@ struct head_loss_op {
 struct head_loss {
   const struct head_loss_rule *rule;
   const struct pen_device *device;
-  size_t element_bytes, dx_bytes;     /* of an element of x; of dx, which of a piece is f32 */
+  size_t element_bytes, dx_bytes;     /* of an element of x; of dx, which of a split is f32 */
   size_t losses_offset, parts_offset; /* in the workspace */
   pen_kernel *kernel[PARTS];
   void *prepared[2][PARTS]; /* of a full chunk, of a shorter last one */
@@ -146,8 +146,8 @@ void *pen_head_loss_prepare(const struct pen_device *device, enum pen_op_kind ki
   head->rule = rule_of(kind);
   head->device = device;
   head->element_bytes = pen_dtype_bytes(dtype);
-  const bool of_piece = head->rule->loss == PEN_OP_CROSS_ENTROPY_COLUMNS;
-  head->dx_bytes = of_piece ? pen_dtype_bytes(PEN_F32) : head->element_bytes;
+  const bool of_split = head->rule->loss == PEN_OP_CROSS_ENTROPY_COLUMNS;
+  head->dx_bytes = of_split ? pen_dtype_bytes(PEN_F32) : head->element_bytes;
   head->losses_offset = losses_offset_of(dtype, dim);
   head->parts_offset = head->losses_offset + pen_aligned(chunks_of(dim) * sizeof(double));
   assert(pen_head_loss_workspace(device, kind, dtype, dim) <=
@@ -159,7 +159,7 @@ void *pen_head_loss_prepare(const struct pen_device *device, enum pen_op_kind ki
     for (int i = 0; i < PARTS && rows > 0; i++)
       if (part[i].kind != PEN_OP_COUNT) {
         const enum pen_dtype own =
-            i == INPUT && of_piece && dtype == PEN_BF16 ? PEN_BF16_PARTIAL : dtype;
+            i == INPUT && of_split && dtype == PEN_BF16 ? PEN_BF16_PARTIAL : dtype;
         head->kernel[i] = device->kernel_of(part[i].kind, own);
         head->prepared[form][i] = device->prepare(part[i].kind, own, part[i].dim, none);
       }

@@ -1,4 +1,4 @@
-/* head_loss.h: HEAD_LOSS, HEAD_LOSS_DW and HEAD_LOSS_B, and the same ops of a piece of the
+/* head_loss.h: HEAD_LOSS, HEAD_LOSS_DW and HEAD_LOSS_B, and the same ops of a split of the
  * vocabulary, for any device, by its LINEAR, CROSS_ENTROPY, LINEAR_DX and LINEAR_DW (head_loss.c).
  */
 #ifndef PEN_HEAD_LOSS_H

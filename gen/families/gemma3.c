@@ -6,7 +6,7 @@
 
 #include "gen/families/rotary.h"
 #include "gen/model/builder.h"
-#include "gen/model/pieces.h"
+#include "gen/model/splits.h"
 #include "gen/topology/topology.h"
 
 enum { PERIOD = 6, FEATURES = PEN_ROTARY_HEAD_NORMS | PEN_ROTARY_OFFSET_GAINS };
@@ -35,7 +35,7 @@ static uint32_t attention_block(struct pen_graph *graph, uint32_t n, uint32_t x)
 static uint32_t mlp_block(struct pen_graph *graph, uint32_t n, uint32_t x) {
   uint32_t norm =
       pen_rotary_layer_norm(graph, n, "mlp_norm", x, "pre_feedforward_layernorm", FEATURES);
-  uint32_t product[PEN_PIECES_MAX];
+  uint32_t product[PEN_SPLITS_MAX];
   pen_rotary_gated(graph, n, "geglu", norm, PEN_OP_GEGLU, product);
   uint32_t y = pen_rotary_residual(graph, n, "down", product, "mlp.down_proj",
                                    graph->topology->model_ffn, PEN_NONE);

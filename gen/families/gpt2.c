@@ -9,7 +9,7 @@
 
 #include "gen/families/language.h"
 #include "gen/model/builder.h"
-#include "gen/model/pieces.h"
+#include "gen/model/splits.h"
 #include "gen/base/arena.h"
 #include "gen/topology/topology.h"
 #include "runtime/plan/plan.h"
@@ -62,9 +62,9 @@ static uint32_t attention_block(struct pen_graph *graph, uint32_t n, uint32_t x)
   const struct pen_topology *t = graph->topology;
   int64_t hidden = t->model_hidden;
   check_gpt2_heads(t);
-  uint32_t norm = layernorm(graph, "input_norm", part(n, "ln_1"), x), o[PEN_PIECES_MAX];
-  const int64_t heads = t->model_heads / graph->pieces;
-  for (uint32_t k = 0; pen_graph_next_piece(graph, k); k++) {
+  uint32_t norm = layernorm(graph, "input_norm", part(n, "ln_1"), x), o[PEN_SPLITS_MAX];
+  const int64_t heads = t->model_heads / graph->splits;
+  for (uint32_t k = 0; pen_graph_next_split(graph, k); k++) {
     uint32_t q[3], joined = pen_op_affine_columns(graph, "qkv", norm, part(n, "attn.c_attn"),
                                                   hidden, 3 * hidden, 3, DEVIATION);
     pen_op_split(graph, "q", joined, q);
@@ -77,8 +77,8 @@ static uint32_t attention_block(struct pen_graph *graph, uint32_t n, uint32_t x)
 
 static uint32_t mlp_block(struct pen_graph *graph, uint32_t n, uint32_t x) {
   int64_t hidden = graph->topology->model_hidden, ffn = graph->topology->model_ffn;
-  uint32_t norm = layernorm(graph, "mlp_norm", part(n, "ln_2"), x), y[PEN_PIECES_MAX];
-  for (uint32_t k = 0; pen_graph_next_piece(graph, k); k++) {
+  uint32_t norm = layernorm(graph, "mlp_norm", part(n, "ln_2"), x), y[PEN_SPLITS_MAX];
+  for (uint32_t k = 0; pen_graph_next_split(graph, k); k++) {
     uint32_t wide =
         pen_op_affine_columns(graph, "fc", norm, part(n, "mlp.c_fc"), hidden, ffn, 1, DEVIATION);
     y[k] = pen_op_elementwise(graph, PEN_OP_GELU_TANH, "gelu", wide, PEN_NONE);

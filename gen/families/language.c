@@ -2,7 +2,7 @@
  * tests, the sum of the logits as loss. */
 #include "gen/families/language.h"
 #include "gen/model/builder.h"
-#include "gen/model/piece_head.h"
+#include "gen/model/split_head.h"
 #include "gen/topology/topology.h"
 #include "runtime/plan/plan.h"
 
@@ -32,8 +32,8 @@ static int64_t chunk_of(const struct pen_graph *graph) {
   return rows < graph->rows ? rows : 0;
 }
 
-/* The head of a weight that is split into pieces. Of several tensor ranks the command generate gets
- * the columns of each piece. */
+/* The head of a weight that is divided into splits. Of several tensor ranks the command generate
+ * gets the columns of each split. */
 static void split_head(struct pen_graph *graph, uint32_t x, const char *weight) {
   if (graph->topology->generates && graph->topology->tensor_parallel_ranks == 1)
     pen_op_head_joined(graph, x, weight, DEVIATION, &pen_language_targets);
@@ -48,7 +48,7 @@ uint32_t pen_language_head(struct pen_graph *graph, uint32_t layer, uint32_t x) 
   const struct pen_topology *t = graph->topology;
   const char *name = t->model_tie_embeddings ? graph->stages->family->embedding : "lm_head.weight";
   if (t->generates) x = pen_op_last_tokens(graph, x, pen_graph_data(graph, &pen_language_targets));
-  if (graph->pieces > 1) {
+  if (graph->splits > 1) {
     split_head(graph, x, name);
     return PEN_NONE;
   }

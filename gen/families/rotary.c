@@ -12,7 +12,7 @@
 
 #include "gen/families/language.h"
 #include "gen/model/builder.h"
-#include "gen/model/pieces.h"
+#include "gen/model/splits.h"
 #include "gen/base/arena.h"
 #include "gen/topology/topology.h"
 #include "runtime/plan/plan.h"
@@ -102,11 +102,11 @@ static uint32_t scaled_query(struct pen_graph *graph, uint32_t q) {
   return pen_op_scale(graph, "q_scaled", q, sqrt((double)head / (double)scalar));
 }
 
-/* The attention of the heads of the current piece. */
-static uint32_t heads_of_piece(struct pen_graph *graph, uint32_t n, uint32_t x, unsigned features) {
+/* The attention of the heads of the current split. */
+static uint32_t heads_of_split(struct pen_graph *graph, uint32_t n, uint32_t x, unsigned features) {
   const struct pen_topology *t = graph->topology;
   int64_t head = t->model_head_dim, kv_width = t->model_kv_heads * head;
-  int64_t heads = t->model_heads / graph->pieces, kv_heads = t->model_kv_heads / graph->pieces;
+  int64_t heads = t->model_heads / graph->splits, kv_heads = t->model_kv_heads / graph->splits;
   uint32_t q = projection(graph, n, "q", x, t->model_heads * head, features);
   uint32_t k = projection(graph, n, "k", x, kv_width, features);
   uint32_t v = projection(graph, n, "v", x, kv_width, features);
@@ -126,9 +126,9 @@ static uint32_t heads_of_piece(struct pen_graph *graph, uint32_t n, uint32_t x, 
 uint32_t pen_rotary_heads(struct pen_graph *graph, uint32_t n, const char *value, uint32_t x,
                           uint32_t addend, unsigned features) {
   const struct pen_topology *t = graph->topology;
-  uint32_t o[PEN_PIECES_MAX];
-  for (uint32_t k = 0; pen_graph_next_piece(graph, k); k++)
-    o[k] = heads_of_piece(graph, n, x, features);
+  uint32_t o[PEN_SPLITS_MAX];
+  for (uint32_t k = 0; pen_graph_next_split(graph, k); k++)
+    o[k] = heads_of_split(graph, n, x, features);
   return pen_rotary_residual(graph, n, value, o, "self_attn.o_proj",
                              t->model_heads * t->model_head_dim, addend);
 }
@@ -141,7 +141,7 @@ uint32_t pen_rotary_attention(struct pen_graph *graph, uint32_t n, uint32_t x, u
 void pen_rotary_gated(struct pen_graph *graph, uint32_t n, const char *value, uint32_t x, int op,
                       uint32_t *y) {
   int64_t hidden = graph->topology->model_hidden, ffn = graph->topology->model_ffn;
-  for (uint32_t k = 0; pen_graph_next_piece(graph, k); k++) {
+  for (uint32_t k = 0; pen_graph_next_split(graph, k); k++) {
     uint32_t gate = pen_op_linear(
         graph, "gate", x, pen_rotary_matrix(graph, n, "mlp.gate_proj", ffn, hidden), PEN_NONE);
     uint32_t up = pen_op_linear(graph, "up", x,
@@ -152,7 +152,7 @@ void pen_rotary_gated(struct pen_graph *graph, uint32_t n, const char *value, ui
 
 uint32_t pen_rotary_mlp(struct pen_graph *graph, uint32_t n, uint32_t x) {
   uint32_t norm = pen_rotary_layer_norm(graph, n, "mlp_norm", x, "post_attention_layernorm", 0);
-  uint32_t y[PEN_PIECES_MAX];
+  uint32_t y[PEN_SPLITS_MAX];
   pen_rotary_gated(graph, n, "swiglu", norm, PEN_OP_SWIGLU, y);
   return pen_rotary_residual(graph, n, "output", y, "mlp.down_proj", graph->topology->model_ffn, x);
 }

@@ -38,14 +38,14 @@ uint32_t pen_rotary_embedding(struct pen_graph *graph, uint32_t layer, uint32_t 
 /* The attention of x (rows, hidden) and its product with o_proj, plus addend unless PEN_NONE. */
 uint32_t pen_rotary_heads(struct pen_graph *graph, uint32_t n, const char *value, uint32_t x,
                           uint32_t addend, unsigned features);
-/* The current piece of a matrix (pieces.h). */
+/* The current split of a matrix (splits.h). */
 uint32_t pen_rotary_matrix(struct pen_graph *graph, uint32_t n, const char *name, int64_t out,
                            int64_t in);
-/* The two products of x in the feed-forward of layer n, joined by an op of that kind: y[k] is piece
+/* The two products of x in the feed-forward of layer n, joined by an op of that kind: y[k] is split
  * k. */
 void pen_rotary_gated(struct pen_graph *graph, uint32_t n, const char *value, uint32_t x, int op,
                       uint32_t *y);
-/* x, of which x[k] is piece k, times a weight (hidden, in), plus addend unless PEN_NONE. */
+/* x, of which x[k] is split k, times a weight (hidden, in), plus addend unless PEN_NONE. */
 uint32_t pen_rotary_residual(struct pen_graph *graph, uint32_t n, const char *value,
                              const uint32_t *x, const char *name, int64_t in, uint32_t addend);
 uint32_t pen_rotary_layer_norm(struct pen_graph *graph, uint32_t n, const char *value, uint32_t x,

@@ -72,7 +72,7 @@ static void model_file(struct pen_plan *plan, struct pen_weight *weights) {
   struct header header = start_header();
   uint64_t end = 0;
   for (uint32_t i = 0; i < plan->weight_count; i++) {
-    if (weights[i].piece > 0) {
+    if (weights[i].split > 0) {
       weights[i].value_file = weights[i - 1].value_file;
       continue;
     }
@@ -104,7 +104,7 @@ static void optimizer_file(struct pen_plan *plan, struct pen_weight *weights) {
   struct header header = start_header();
   uint64_t end = 0;
   for (uint32_t i = 0; i < plan->weight_count; i++) {
-    if (weights[i].piece > 0) {
+    if (weights[i].split > 0) {
       weights[i].exp_avg_file = weights[i - 1].exp_avg_file;
       weights[i].exp_avg_sq_file = weights[i - 1].exp_avg_sq_file;
       continue;

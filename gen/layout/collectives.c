@@ -121,7 +121,7 @@ static struct pen_put exchange_put(const struct program_rows *p, const struct pe
                                    const struct pen_op *named) {
   const struct pen_layout_state *l = p->rows->l;
   struct pen_put put = placed_put(p, op, named);
-  if (op->kind != PEN_OP_ALL_GATHER_RUNS)
+  if (op->kind != PEN_OP_ALL_GATHER_SEQUENCE)
     put.to_member = l->memory[p->rows->rank].exchange_bytes /
                     (2 * (uint64_t)pen_group_size(l->plan, PEN_TENSOR));
   return put;
@@ -155,7 +155,7 @@ void pen_add_program_collectives(struct pen_collective_rows *rows, const struct 
   for (size_t i = 0; i < program->count;) {
     if (is_beside_kernels(op[i].kind)) {
       i = add_sequence(&p, program, i);
-    } else if (pen_op_exchanges(op[i].kind) || op[i].kind == PEN_OP_SIGNAL_MEMBERS) {
+    } else if (pen_op_exchanges(op[i].kind) || op[i].kind == PEN_OP_SIGNAL_TENSOR) {
       i = add_exchange(&p, program, i);
     } else {
       if (op[i].kind == PEN_OP_WAIT_EVENT) op[i].collective = p.last_of[op[i].operand[0]];

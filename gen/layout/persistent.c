@@ -7,7 +7,7 @@
 #include "gen/layout/device_state.h"
 #include "gen/layout/weights.h"
 #include "gen/model/op_signature.h"
-#include "gen/model/pieces.h"
+#include "gen/model/splits.h"
 #include "gen/partition/puts.h"
 #include "gen/topology/shapes.h"
 #include "runtime/plan/shard.h"
@@ -119,7 +119,7 @@ static uint64_t gradient_count(const struct pen_plan *plan, const struct pen_wei
   return stored_count(plan, weight, pen_gradients_are_sharded(plan));
 }
 
-/* What the head reads of a tied weight whose embedding is on another rank. Those of all pieces lie
+/* What the head reads of a tied weight whose embedding is on another rank. Those of all splits lie
  * side by side, and so do the owner's, and the gradients: a message has all of them. */
 static void place_tied_value(const struct pen_plan *plan, struct pen_tie *tie,
                              struct pen_rank_memory *memory, uint32_t rank, uint64_t *end) {

@@ -365,7 +365,7 @@ static void fill_rank(struct pen_layout_state *l, struct pen_rank_program *out, 
                                    rows.event_count};
 }
 
-/* Sets the offsets of a message of a tied weight, those of its first piece; false: it is no such
+/* Sets the offsets of a message of a tied weight, those of its first split; false: it is no such
  * message. */
 static bool place_tied(struct pen_layout_state *l, struct pen_message *message) {
   const struct pen_tie *tie = l->ties;

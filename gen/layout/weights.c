@@ -39,9 +39,9 @@ struct pen_tie *pen_find_ties(const struct pen_partition *partition, struct pen_
   struct pen_tie *ties = *count ? pen_new(*count, sizeof *ties) : NULL;
   for (uint32_t n = 0; n < *count; n++) {
     const struct pen_weight *read = &head->weight[head->tied + n],
-                            *of_first = &head->weight[head->tied + n % head->own_pieces];
+                            *of_first = &head->weight[head->tied + n % head->own_splits];
     const uint32_t w = find_weight(weights, weight_count, read->name);
-    if (read->piece != n || read->piece_count != *count)
+    if (read->split != n || read->split_count != *count)
       pen_stop(PEN_EXIT_INTERNAL, "layout: %s is not one of the last weights of stage %u",
                read->name, head->stage);
     weights[w].bf16_offset = of_first->bf16_offset;

@@ -10,7 +10,7 @@
 struct pen_weight *pen_list_weights(const struct pen_partition *partition,
                                     struct pen_graph *const *graph, uint32_t *first_weight,
                                     uint32_t *count);
-/* The matrix that the head shares with the embedding, a row for each of its pieces in their order,
+/* The matrix that the head shares with the embedding, a row for each of its splits in their order,
  * without offsets; *count 0: none. In a bf16 plan the head's products read copies, which the owner
  * writes. */
 struct pen_tie *pen_find_ties(const struct pen_partition *partition, struct pen_graph *const *graph,

@@ -14,8 +14,8 @@
 #include "runtime/plan/plan.h"
 
 const char *pen_local_name(struct pen_graph *graph, const char *name) {
-  if (graph->piece == PEN_NONE) return pen_text("%s%s", graph->prefix, name);
-  return pen_text("%s%s[%u]", graph->prefix, name, graph->piece);
+  if (graph->split == PEN_NONE) return pen_text("%s%s", graph->prefix, name);
+  return pen_text("%s%s[%u]", graph->prefix, name, graph->split);
 }
 
 /* The value that an op reads of a weight: its bf16 copy, added at the first use, if the signature
@@ -113,9 +113,9 @@ uint32_t pen_add_weight(struct pen_graph *graph, const struct pen_weight *shape,
   const struct pen_weight *weight = &graph->weight[index];
   uint32_t value = pen_graph_value(graph, weight->name, PEN_F32, PEN_ROLE_WEIGHT, weight->count);
   graph->value[value].weight = index;
-  if (weight->piece_count > 1) {
+  if (weight->split_count > 1) {
     graph->value[value].place[PEN_TENSOR] = PEN_SPLIT;
-    graph->value[value].piece = weight->piece % graph->own_pieces;
+    graph->value[value].split = weight->split % graph->own_splits;
   }
   if (graph->training && !weight->frozen) {
     uint32_t gradient =

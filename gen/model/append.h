@@ -5,7 +5,7 @@
 
 #include "gen/model/graph.h"
 
-/* The name of a value inside the current layer, and of the current piece. */
+/* The name of a value inside the current layer, and of the current split. */
 const char *pen_local_name(struct pen_graph *graph, const char *name);
 
 /* Appends an op and adds a value for each output that is not optional, with its size by the
@@ -30,7 +30,7 @@ uint32_t pen_add_weight(struct pen_graph *graph, const struct pen_weight *shape,
                         const char *gradient_name);
 
 /* The value of the weight of that name that the current block has added; PEN_NONE: none. The ops of
- * all pieces are in one block. */
+ * all splits are in one block. */
 uint32_t pen_weight_of_block(const struct pen_graph *graph, const char *name);
 
 /* Adds the gradient of a loss op's input, which the op computes as its last operand, in training.

@@ -7,7 +7,7 @@
  * needed (of inputs of the model and of frozen weights) are not computed. The ops of I and W go to
  * two lists; for B both go to one list, so that each W op directly follows its I op.
  *
- * A whole value that the ops of all pieces read (place.h) has such a sum for each piece. They are
+ * A whole value that the ops of all splits read (place.h) has such a sum for each split. They are
  * added pairwise, in f32, before the first op that needs the gradient; or before W adds it, of a
  * gain.
  *
@@ -25,7 +25,7 @@
 
 #include "gen/model/fused_loss.h"
 #include "gen/model/gradient_rules.h"
-#include "gen/model/pieces.h"
+#include "gen/model/splits.h"
 #include "gen/model/place.h"
 #include "gen/model/recompute.h"
 #include "gen/model/sequence.h"
@@ -40,7 +40,7 @@
 struct backward_pass {
   struct pen_graph *graph;
   uint32_t *gradient; /* [value] */
-  uint32_t *of_piece; /* [value][piece]: the sum of a piece's gradients so far; null: no pieces */
+  uint32_t *of_split; /* [value][split]: the sum of a split's gradients so far; null: no splits */
   uint32_t private_value[PEN_OPERANDS_MAX];
   uint32_t *source;         /* [value]: the value whose tokens it has gathered; PEN_NONE: none */
   size_t value_count;       /* of `source` */
@@ -50,40 +50,40 @@ struct backward_pass {
   const char *suffix; /* of the names of values: "" or "(B)"; those of copies have it already */
 };
 
-/* Where the gradient so far of operand k of an op is: apart for each piece, if the ops of all
- * pieces read it. */
+/* Where the gradient so far of operand k of an op is: apart for each split, if the ops of all
+ * splits read it. */
 static uint32_t *gradient_of(struct backward_pass *pass, const struct pen_op *forward, int k) {
-  const uint32_t value = forward->operand[k], pieces = pass->graph->own_pieces;
-  if (!pass->of_piece || !pen_op_shares(pass->graph, forward, (uint32_t)k))
+  const uint32_t value = forward->operand[k], splits = pass->graph->own_splits;
+  if (!pass->of_split || !pen_op_shares(pass->graph, forward, (uint32_t)k))
     return &pass->gradient[value];
-  return &pass->of_piece[value * pieces + pen_op_piece(pass->graph, forward)];
+  return &pass->of_split[value * splits + pen_split_of_op(pass->graph, forward)];
 }
 
-/* Appends the sum of the gradients of all pieces, except the last addition; false: there are none.
+/* Appends the sum of the gradients of all splits, except the last addition; false: there are none.
  */
-static bool add_pieces(struct backward_pass *pass, struct pen_op_list *list, uint32_t value,
+static bool add_splits(struct backward_pass *pass, struct pen_op_list *list, uint32_t value,
                        struct pen_pairwise *sum) {
-  const uint32_t pieces = pass->graph->own_pieces;
+  const uint32_t splits = pass->graph->own_splits;
   *sum = (struct pen_pairwise){.kind = PEN_OP_ADD,
                                .by_tokens = pass->graph->value[value].role != PEN_ROLE_WEIGHT,
-                               .count = pass->graph->pieces};
-  if (!pass->of_piece || pass->of_piece[value * pieces] == PEN_NONE) return false;
+                               .count = pass->graph->splits};
+  if (!pass->of_split || pass->of_split[value * splits] == PEN_NONE) return false;
   const char *name = pen_text("%s'%s", pass->graph->value[value].name, pass->suffix);
-  for (uint32_t k = 0; k < pieces; k++) {
-    uint32_t *own = &pass->of_piece[value * pieces + k];
+  for (uint32_t k = 0; k < splits; k++) {
+    uint32_t *own = &pass->of_split[value * splits + k];
     if (*own == PEN_NONE)
-      pen_stop(PEN_EXIT_INTERNAL, "derive: %s has no gradient from piece %u", name, k);
+      pen_stop(PEN_EXIT_INTERNAL, "derive: %s has no gradient from split %u", name, k);
     pen_pairwise_add(pass->graph, list, sum, *own, name);
     *own = PEN_NONE;
   }
   return true;
 }
 
-/* The gradient of a value that pieces read is the sum of theirs, and of the other ops'. */
-static void sum_pieces(struct backward_pass *pass, uint32_t value) {
+/* The gradient of a value that splits read is the sum of theirs, and of the other ops'. */
+static void sum_splits(struct backward_pass *pass, uint32_t value) {
   struct pen_graph *graph = pass->graph;
   struct pen_pairwise sum;
-  if (value == PEN_NONE || !add_pieces(pass, pass->input_list, value, &sum)) return;
+  if (value == PEN_NONE || !add_splits(pass, pass->input_list, value, &sum)) return;
   pass->gradient[value] = pen_pairwise_round(
       graph, pass->input_list,
       pen_text("%s'%s", graph->value[value].name, graph->value[value].is_copy ? "" : pass->suffix),
@@ -156,17 +156,17 @@ static uint32_t output_of(struct backward_pass *pass, const struct pen_op *forwa
   return made;
 }
 
-/* What the ops of all pieces make for the gradient of a weight is added once, by the rule of the
- * last of them in this order, piece 0. Returns whether this rule has to wait for that. */
-static bool waits_for_pieces(struct backward_pass *pass, const struct pen_gradient_rule *rule,
+/* What the ops of all splits make for the gradient of a weight is added once, by the rule of the
+ * last of them in this order, split 0. Returns whether this rule has to wait for that. */
+static bool waits_for_splits(struct backward_pass *pass, const struct pen_gradient_rule *rule,
                              const struct pen_op *forward) {
   const int shared = rule->word[rule->input_count].operand;
   if (!rule->weight_part || !pen_op_shares(pass->graph, forward, (uint32_t)shared)) return false;
   const uint32_t weight = forward->operand[shared];
   struct pen_pairwise sum;
   *gradient_of(pass, forward, shared) = pass->private_value[shared];
-  if (pen_op_piece(pass->graph, forward) > 0) return true;
-  add_pieces(pass, pass->weight_list, weight, &sum);
+  if (pen_split_of_op(pass->graph, forward) > 0) return true;
+  add_splits(pass, pass->weight_list, weight, &sum);
   pass->private_value[shared] = pen_pairwise_total(
       pass->graph, pass->weight_list, &sum,
       pen_text("%s*%s", pass->graph->value[weight].name, pass->suffix), PEN_ROLE_ACTIVATION);
@@ -179,7 +179,7 @@ static void apply_rule(struct backward_pass *pass, const struct pen_gradient_rul
   bool any = false;
   for (size_t i = input_count; i < count; i++)
     any = any || is_needed(pass, forward, &rule->word[i]);
-  if (!any || waits_for_pieces(pass, rule, forward)) return;
+  if (!any || waits_for_splits(pass, rule, forward)) return;
   const struct pen_signature *signature = pen_signature_of(rule->backward);
   struct pen_op op = {.kind = (uint16_t)rule->backward,
                       .dtype = pen_signature_dtype(signature, pass->graph->dtype),
@@ -220,11 +220,11 @@ static void pass_through(struct backward_pass *pass, const struct pen_op *forwar
   }
 }
 
-/* Sums the pieces' gradients of the outputs of an op, before the op's own. */
-static void sum_output_pieces(struct backward_pass *pass, const struct pen_op *forward) {
+/* Sums the splits' gradients of the outputs of an op, before the op's own. */
+static void sum_output_splits(struct backward_pass *pass, const struct pen_op *forward) {
   const struct pen_signature *signature = pen_signature_of(forward->kind);
   for (uint32_t k = signature->input_count; k < signature->operand_count; k++)
-    sum_pieces(pass, forward->operand[k]);
+    sum_splits(pass, forward->operand[k]);
 }
 
 static bool output_needs_gradient(const struct pen_graph *graph, const struct pen_op *op) {
@@ -249,22 +249,22 @@ static uint32_t *first_gradients(const struct pen_graph *graph,
   return gradient;
 }
 
-/* The same of each piece: of what the fused losses of all pieces read. */
-static uint32_t *first_piece_gradients(const struct pen_graph *graph,
+/* The same of each split: of what the fused losses of all splits read. */
+static uint32_t *first_split_gradients(const struct pen_graph *graph,
                                        const struct pen_forwards *forwards) {
-  if (graph->pieces == 1) return NULL;
-  const size_t count = (graph->value_count + 1) * graph->own_pieces;
-  uint32_t *of_piece = pen_new(count, sizeof *of_piece);
-  for (size_t n = 0; n < count; n++) of_piece[n] = PEN_NONE;
+  if (graph->splits == 1) return NULL;
+  const size_t count = (graph->value_count + 1) * graph->own_splits;
+  uint32_t *of_split = pen_new(count, sizeof *of_split);
+  for (size_t n = 0; n < count; n++) of_split[n] = PEN_NONE;
   for (size_t i = graph->forward.count - graph->fused_op_count; i < graph->forward.count; i++) {
     const struct pen_op *op = &graph->forward.op[i];
     const int last = pen_signature_of(op->kind)->operand_count - 1;
     if (!pen_fused_loss_of(op->kind)) continue;
     const uint32_t x = op->operand[pen_loss_gradient_of(op->kind, last)];
-    of_piece[x * graph->own_pieces + pen_op_piece(graph, op)] =
+    of_split[x * graph->own_splits + pen_split_of_op(graph, op)] =
         forwards->copy_of[op->operand[last]];
   }
-  return of_piece;
+  return of_split;
 }
 
 /* Lists the values that have copies. */
@@ -279,13 +279,13 @@ static void list_copied(struct backward_pass *pass, const struct pen_forwards *f
 /* Within a segment, the last that is left, the copies of its values stand for them. */
 static void enter_segment(struct backward_pass *pass, const struct pen_forwards *forwards,
                           uint32_t segment) {
-  const size_t pieces = pass->graph->own_pieces;
+  const size_t splits = pass->graph->own_splits;
   while (pass->copied_count && pass->copied[pass->copied_count - 1].key == segment) {
     const uint32_t v = pass->copied[--pass->copied_count].index, copy = forwards->copy_of[v];
     if (pass->gradient[v] != PEN_NONE) pass->gradient[copy] = pass->gradient[v];
-    if (pass->of_piece)
-      memcpy(&pass->of_piece[copy * pieces], &pass->of_piece[v * pieces],
-             pieces * sizeof *pass->of_piece);
+    if (pass->of_split)
+      memcpy(&pass->of_split[copy * splits], &pass->of_split[v * splits],
+             splits * sizeof *pass->of_split);
   }
 }
 
@@ -297,7 +297,7 @@ static void append_gradients(struct backward_pass *pass, const struct pen_forwar
   for (size_t i = segment->past; i-- > segment->first;) {
     const struct pen_op forward = forwards->op.op[i];
     if (!output_needs_gradient(pass->graph, &forward)) continue;
-    sum_output_pieces(pass, &forward);
+    sum_output_splits(pass, &forward);
     pass_through(pass, &forward);
     for (size_t part = 0; part < 2; part++)
       for (size_t r = 0; r < count; r++)
@@ -309,11 +309,11 @@ static void append_gradients(struct backward_pass *pass, const struct pen_forwar
 /* Marks the values that recomputed ops have to make although no op of their segment reads them: the
  * gradients that are known before the first op. */
 static void want_first_gradients(const struct backward_pass *pass, bool *wanted) {
-  const size_t values = pass->graph->value_count, pieces = pass->graph->own_pieces;
+  const size_t values = pass->graph->value_count, splits = pass->graph->own_splits;
   for (size_t v = 0; v < values; v++)
     if (pass->gradient[v] != PEN_NONE) wanted[pass->gradient[v]] = true;
-  for (size_t n = 0; pass->of_piece && n < values * pieces; n++)
-    if (pass->of_piece[n] != PEN_NONE) wanted[pass->of_piece[n]] = true;
+  for (size_t n = 0; pass->of_split && n < values * splits; n++)
+    if (pass->of_split[n] != PEN_NONE) wanted[pass->of_split[n]] = true;
 }
 
 /* The sources of the values that are gathered in the forward. */
@@ -337,7 +337,7 @@ static void append_backward_ops(struct pen_graph *graph, struct pen_op_list *inp
   struct pen_op_list of_inputs, of_weights;
   struct backward_pass pass = {.graph = graph,
                                .gradient = first_gradients(graph, &forwards),
-                               .of_piece = first_piece_gradients(graph, &forwards),
+                               .of_split = first_split_gradients(graph, &forwards),
                                .input_list = &of_inputs,
                                .weight_list = input_list == weight_list ? &of_inputs : &of_weights,
                                .suffix = suffix};
@@ -354,10 +354,10 @@ static void append_backward_ops(struct pen_graph *graph, struct pen_op_list *inp
     for (size_t i = 0; i < of_weights.count; i++) *pen_op_append(weight_list, 0) = of_weights.op[i];
   }
   pass.input_list = input_list;
-  sum_pieces(&pass, graph->input);
+  sum_splits(&pass, graph->input);
   if (graph->input != PEN_NONE) graph->input_gradient = pass.gradient[graph->input];
   pen_free(pass.gradient);
-  pen_free(pass.of_piece);
+  pen_free(pass.of_split);
   pen_free(pass.source);
   pen_free(pass.copied);
   pen_free(wanted);

@@ -32,13 +32,13 @@ static int64_t width_of(const struct pen_graph *graph, uint32_t value) {
 
 uint32_t pen_graph_weight(struct pen_graph *graph, const char *name, int64_t rows, int64_t columns,
                           int initial, double deviation) {
-  const uint32_t known = graph->piece == PEN_NONE ? PEN_NONE : pen_weight_of_block(graph, name);
-  if (known != PEN_NONE) return known; /* an op of an earlier piece reads it */
+  const uint32_t known = graph->split == PEN_NONE ? PEN_NONE : pen_weight_of_block(graph, name);
+  if (known != PEN_NONE) return known; /* an op of an earlier split reads it */
   uint64_t elements = (uint64_t)rows * (uint64_t)(columns ? columns : 1);
   struct pen_weight weight = {
       .name = name,
       .tensor = name,
-      .piece_count = 1,
+      .split_count = 1,
       .dim_count = columns ? 2 : 1,
       .dim = {(uint64_t)rows, (uint64_t)columns},
       .tensor_dim = {(uint64_t)rows, (uint64_t)columns},
@@ -54,7 +54,7 @@ uint32_t pen_graph_tied_weight(struct pen_graph *graph, const char *name, int64_
                                int64_t columns) {
   struct pen_weight weight = {.name = name,
                               .tensor = name,
-                              .piece_count = 1,
+                              .split_count = 1,
                               .dim_count = 2,
                               .dim = {(uint64_t)rows, (uint64_t)columns}};
   graph->tied = (uint32_t)graph->weight_count;
@@ -63,7 +63,7 @@ uint32_t pen_graph_tied_weight(struct pen_graph *graph, const char *name, int64_
 
 /* The dim of a product; 0: the weight is whole. */
 static int64_t splits_of(const struct pen_weight *weight) {
-  return weight->piece_count > 1 ? weight->piece_count : 0;
+  return weight->split_count > 1 ? weight->split_count : 0;
 }
 
 /* ---- the ops that families call ---- */
@@ -73,13 +73,13 @@ uint32_t pen_graph_data(struct pen_graph *graph, const struct pen_declared *decl
     if (graph->datum[i].declared == declared) return graph->datum[i].value;
   pen_stage_io_check_reader(graph, declared);
   const char *prefix = graph->prefix;
-  const uint32_t piece = graph->piece;
+  const uint32_t split = graph->split;
   size_t ops = graph->forward.count;
   graph->prefix = "";
-  graph->piece = PEN_NONE;
+  graph->split = PEN_NONE;
   uint32_t value = declared->emit(graph);
   graph->prefix = prefix;
-  graph->piece = piece;
+  graph->split = split;
   pen_shape_check_value(graph, declared, value, "makes");
   PEN_RESERVE(graph->datum, graph->datum_count + 1);
   struct pen_datum *datum = &graph->datum[graph->datum_count++];
@@ -138,7 +138,7 @@ uint32_t pen_op_embedding(struct pen_graph *graph, const char *name, uint32_t to
   return pen_append_forward(
       graph, PEN_OP_EMBEDDING, name, (uint32_t[]){tokens, table, addend},
       (int64_t[]){graph->rows, (int64_t)width, (int64_t)weight->dim[0],
-                  weight->piece_count > 1 ? (int64_t)(weight->run_first / width) : 0,
+                  weight->split_count > 1 ? (int64_t)(weight->run_first / width) : 0,
                   (int64_t)weight->tensor_dim[0]},
       5);
 }
@@ -152,10 +152,10 @@ uint32_t pen_op_linear(struct pen_graph *graph, const char *name, uint32_t x, ui
   return pen_append_forward(graph, PEN_OP_LINEAR, name, (uint32_t[]){all, weight, addend}, dim, 4);
 }
 
-/* The dims of a norm: of all tokens its gains' gradients are sums of runs, of the heads of a piece
- * sums of the pieces. */
+/* The dims of a norm: of all tokens its gains' gradients are sums of runs, of the heads of a split
+ * sums of the splits. */
 static void norm_dims(const struct pen_graph *graph, int64_t rows, int64_t width, int64_t dim[4]) {
-  const bool by_runs = graph->pieces > 1 && graph->piece == PEN_NONE;
+  const bool by_runs = graph->splits > 1 && graph->split == PEN_NONE;
   memcpy(dim,
          (int64_t[]){rows, width, by_runs ? pen_held_sequence(graph) : 0,
                      by_runs ? pen_held_runs(graph) : 0},
@@ -206,7 +206,7 @@ uint32_t pen_op_position(struct pen_graph *graph, const char *name, uint32_t x, 
   return pen_append_forward(
       graph, PEN_OP_POSITION, name, (uint32_t[]){x, table, starts},
       (int64_t[]){graph->rows, (int64_t)shape->dim[1], graph->topology->sequence,
-                  (int64_t)shape->dim[0], graph->pieces > 1 ? graph->pieces : 0,
+                  (int64_t)shape->dim[0], graph->splits > 1 ? graph->splits : 0,
                   pen_held_rows(graph), held,
                   graph->token_ranks > 1 ? graph->tensor_rank * held : 0},
       8);

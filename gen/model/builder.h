@@ -29,7 +29,7 @@ uint32_t pen_op_tokens(struct pen_graph *graph);  /* (rows) i32 */
 uint32_t pen_op_targets(struct pen_graph *graph); /* (rows) i32; in a step of generation (batch) */
 uint32_t pen_op_normal(struct pen_graph *graph, const char *name, int64_t width,
                        int stream); /* (rows, width) */
-/* The rows of the tokens in the table, or a piece of it; the others are the addend's (rows, width),
+/* The rows of the tokens in the table, or a split of it; the others are the addend's (rows, width),
  * or 0 if it is PEN_NONE. */
 uint32_t pen_op_embedding(struct pen_graph *graph, const char *name, uint32_t tokens,
                           uint32_t table, uint32_t addend);

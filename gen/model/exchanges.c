@@ -10,13 +10,13 @@
 #include "runtime/plan/plan.h"
 
 bool pen_op_exchanges(int kind) {
-  return kind == PEN_OP_ALL_GATHER_PART || kind == PEN_OP_ALL_TO_ALL_PART ||
-         kind == PEN_OP_ALL_GATHER_RUNS;
+  return kind == PEN_OP_ALL_GATHER_PARTIAL || kind == PEN_OP_ALL_TO_ALL_PARTIAL ||
+         kind == PEN_OP_ALL_GATHER_SEQUENCE;
 }
 
 size_t pen_exchange_ops(const struct pen_graph *graph, const struct pen_op *op) {
   if (!pen_op_exchanges(op->kind)) return 0;
-  return op->kind == PEN_OP_ALL_GATHER_RUNS ? 1 : pen_graph_tensor_ranks(graph);
+  return op->kind == PEN_OP_ALL_GATHER_SEQUENCE ? 1 : pen_graph_tensor_ranks(graph);
 }
 
 /* Leaves out what is gathered for an op that is another's now (fused_loss.h). */
@@ -27,7 +27,7 @@ static void drop_unread(const struct pen_graph *graph, struct pen_op_list *progr
     for (uint32_t k = 0; k < pen_signature_of(program->op[i].kind)->input_count; k++)
       if (program->op[i].operand[k] != PEN_NONE) read[program->op[i].operand[k]] = true;
   for (size_t i = 0; i < program->count; i++)
-    if (program->op[i].kind != PEN_OP_ALL_GATHER_RUNS || read[program->op[i].operand[1]])
+    if (program->op[i].kind != PEN_OP_ALL_GATHER_SEQUENCE || read[program->op[i].operand[1]])
       program->op[kept++] = program->op[i];
   program->count = kept;
   pen_free(read);
@@ -46,7 +46,7 @@ static void number_program(struct pen_graph *graph, struct pen_op_list *program)
     value->is_slot = true;
     value->slot = (begun - 1) % 2 * members + member;
   }
-  if (begun % 2) pen_op_append(program, PEN_OP_SIGNAL_MEMBERS);
+  if (begun % 2) pen_op_append(program, PEN_OP_SIGNAL_TENSOR);
 }
 
 void pen_number_exchanges(struct pen_graph *graph) {

@@ -8,8 +8,8 @@
 bool pen_op_exchanges(int kind);
 
 /* Gives what exchanges put its slots: exchanges of a program use the two sets alternately, from set
- * 0 on; slot s of member m is number s * members + m. What ALL_GATHER_RUNS puts has all slots of
- * its set. A program with an odd number of exchanges gets one more, SIGNAL_MEMBERS. */
+ * 0 on; slot s of member m is number s * members + m. What ALL_GATHER_SEQUENCE puts has all slots
+ * of its set. A program with an odd number of exchanges gets one more, SIGNAL_TENSOR. */
 void pen_number_exchanges(struct pen_graph *graph);
 
 /* How many ops the exchange has that begins at an op of the program; 0: none does. */

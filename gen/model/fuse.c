@@ -6,7 +6,7 @@
  * product needs them, and their gradients, one after the other in memory (PEN_PARTS of ops.def). So
  * they must be consecutive weights, each of them trained or none, of whole multiples of the
  * alignment in each dtype. Products that another op follows before they meet (biases of Qwen2,
- * norms of heads of Qwen3 and Gemma 3), and those of pieces, stay apart.
+ * norms of heads of Qwen3 and Gemma 3), and those of splits, stay apart.
  *
  * The rule depends on the model and the device alone. The gradient of x is one sum where it was one
  * a weight, which changes its bits: all ranks and replicas of a model fuse alike. */
@@ -173,7 +173,7 @@ static const struct fusion *fusion_of(const struct pen_op *reader) {
 }
 
 void pen_fuse_products(struct pen_graph *graph, size_t first_op) {
-  if (pen_device_row(graph->topology->cluster_device)->on_host || graph->pieces > 1) return;
+  if (pen_device_row(graph->topology->cluster_device)->on_host || graph->splits > 1) return;
   for (size_t i = first_op; i < graph->forward.count; i++) {
     struct fused_ops ops = {.fusion = fusion_of(op_at(graph, i)), .reader = i};
     if (!ops.fusion || !find_ops(graph, first_op, &ops) || !may_fuse(graph, &ops)) continue;

@@ -5,7 +5,7 @@
  * loss, and I and B begin with it and also store the microbatch's loss; in B one op computes the
  * loss and the gradient of its weight from the same logits. The order of all sums is the same, and
  * so are the bits. Evaluation has no backward, and its F ends with the loss. Of split weights there
- * is such a loss for each piece, and F ends before the ops on which they depend (piece_head.c). */
+ * is such a loss for each split, and F ends before the ops on which they depend (split_head.c). */
 #include "gen/model/fused_loss.h"
 
 #include <string.h>

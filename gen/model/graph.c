@@ -21,7 +21,7 @@ uint32_t pen_graph_value(struct pen_graph *graph, const char *name, uint8_t dtyp
                               .weight = PEN_NONE,
                               .gradient = PEN_NONE,
                               .copy = PEN_NONE,
-                              .piece = PEN_NONE};
+                              .split = PEN_NONE};
   if (__builtin_mul_overflow(elements, pen_dtype_bytes(dtype), &value->bytes))
     pen_stop(PEN_EXIT_TOPOLOGY, "%s: tensor %s is too large: " PEN_MODEL_SETTINGS,
              graph->topology->path, name);

@@ -24,7 +24,7 @@ enum pen_role {
 };
 
 /* What each member of a group of processes has of a value: all of it, a part of its elements, or a
- * part of its sum. In the tensor group, a part is that of a piece of the weights; parts of a
+ * part of its sum. In the tensor group, a part is that of a split of the weights; parts of a
  * sequence's tokens are in sequence.h. */
 enum pen_value_place { PEN_WHOLE, PEN_SPLIT, PEN_PARTIAL };
 
@@ -42,8 +42,8 @@ struct pen_value {
   bool is_given;             /* by a block to the next block */
   uint8_t place[PEN_GROUPS]; /* enum pen_value_place. PARTIAL among data ranks: the gradient of one
                                 microbatch, which they read */
-  uint32_t piece;            /* which, from the tensor rank's first, if it is split or a part of a
-                                sum over pieces; else PEN_NONE */
+  uint32_t split;            /* which, from the tensor rank's first, if it is split or a part of a
+                                sum over splits; else PEN_NONE */
   bool is_slot;              /* a tensor rank puts it into its slot here, */
   uint32_t slot;             /* of this number, from 0: see exchanges.c */
   bool is_copy,
@@ -90,12 +90,12 @@ struct pen_graph {
   uint8_t dtype; /* enum pen_dtype: model.dtype */
   int64_t rows;  /* tokens in a microbatch */
   const struct pen_stages *stages;
-  uint32_t pieces;         /* tensor_parallel.splits */
-  uint32_t own_pieces;     /* of these, those of a tensor rank: whose ops the programs have */
+  uint32_t splits;         /* tensor_parallel.splits */
+  uint32_t own_splits;     /* of these, those of a tensor rank: whose ops the programs have */
   uint32_t tensor_rank;    /* which one the programs are of */
   uint32_t token_ranks;    /* tensor ranks that share the tokens of values between the matrices
                               (sequence.h): all, or 1 */
-  uint32_t piece;          /* whose ops are being emitted; PEN_NONE: of none */
+  uint32_t split;          /* whose ops are being emitted; PEN_NONE: of none */
   uint32_t block;          /* the block whose ops are being emitted */
   const char *prefix;      /* put before the names of values: "layers.3." */
   struct pen_datum *datum; /* inputs of the step that blocks read */
@@ -111,13 +111,13 @@ struct pen_graph {
   struct pen_weight *weight; /* names, shapes, initial values; layout sets the offsets */
   size_t weight_count;
   uint32_t tied; /* the first of the last weights, which are the embedding's, for the head: one, or
-                    its pieces; PEN_NONE: none is */
+                    its splits; PEN_NONE: none is */
   uint32_t input, output, output_gradient, input_gradient; /* values, or PEN_NONE */
 };
 
-/* How many tensor ranks share the pieces. */
+/* How many tensor ranks share the splits. */
 static inline uint32_t pen_graph_tensor_ranks(const struct pen_graph *graph) {
-  return graph->pieces / graph->own_pieces;
+  return graph->splits / graph->own_splits;
 }
 
 /* Whether a weight of the stage is one of the embedding's, for the head. */

@@ -22,10 +22,10 @@ libgen_a_SOURCES += \
   %reldir%/model.h \
   %reldir%/op_signature.c \
   %reldir%/op_signature.h \
-  %reldir%/piece_head.c \
-  %reldir%/piece_head.h \
-  %reldir%/pieces.c \
-  %reldir%/pieces.h \
+  %reldir%/split_head.c \
+  %reldir%/split_head.h \
+  %reldir%/splits.c \
+  %reldir%/splits.h \
   %reldir%/place.c \
   %reldir%/place.h \
   %reldir%/recompute.c \

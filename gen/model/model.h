@@ -6,7 +6,7 @@
  * each value; layout assigns the offsets. stage_io.h lists the tensors that enter and leave a
  * stage.
  *
- * Order of the passes: builder (with pieces, piece_head and sequence, for weights that are split
+ * Order of the passes: builder (with splits, split_head and sequence, for weights that are split
  * and tokens that are shared), backward (with recompute and fused_loss), unit_collectives,
  * exchanges, liveness. They know an op by its row in kernels/ops.def: op_signature and
  * gradient_rules.

@@ -21,15 +21,15 @@ static int split_input(const struct pen_graph *graph, const struct pen_op *op) {
   return found;
 }
 
-uint32_t pen_op_piece(const struct pen_graph *graph, const struct pen_op *op) {
+uint32_t pen_split_of_op(const struct pen_graph *graph, const struct pen_op *op) {
   const int split = split_input(graph, op);
-  return split < 0 ? PEN_NONE : graph->value[op->operand[split]].piece;
+  return split < 0 ? PEN_NONE : graph->value[op->operand[split]].split;
 }
 
 bool pen_op_shares(const struct pen_graph *graph, const struct pen_op *op, uint32_t k) {
   const uint32_t value = op->operand[k];
   return value != PEN_NONE && graph->value[value].place[PEN_TENSOR] == PEN_WHOLE &&
-         pen_op_piece(graph, op) != PEN_NONE;
+         pen_split_of_op(graph, op) != PEN_NONE;
 }
 
 bool pen_op_gives_partial(const struct pen_graph *graph, const struct pen_op *op, uint32_t k) {
@@ -49,14 +49,14 @@ bool pen_op_gives_partial(const struct pen_graph *graph, const struct pen_op *op
 }
 
 void pen_place_output(struct pen_graph *graph, const struct pen_op *op, uint32_t k) {
-  const uint32_t piece = pen_op_piece(graph, op);
+  const uint32_t split = pen_split_of_op(graph, op);
   struct pen_value *value = &graph->value[op->operand[k]];
-  if (piece == PEN_NONE) return;
+  if (split == PEN_NONE) return;
   value->place[PEN_TENSOR] = pen_op_gives_partial(graph, op, k) ? PEN_PARTIAL : PEN_SPLIT;
-  value->piece = piece;
+  value->split = split;
 }
 
 void pen_place_as(struct pen_graph *graph, uint32_t value, uint32_t other) {
   memcpy(graph->value[value].place, graph->value[other].place, sizeof graph->value[other].place);
-  graph->value[value].piece = graph->value[other].piece;
+  graph->value[value].split = graph->value[other].split;
 }

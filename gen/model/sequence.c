@@ -16,14 +16,15 @@ int64_t pen_held_sequence(const struct pen_graph *graph) {
 
 int64_t pen_held_rows(const struct pen_graph *graph) { return graph->rows / graph->token_ranks; }
 
-int64_t pen_held_runs(const struct pen_graph *graph) { return graph->pieces / graph->token_ranks; }
+int64_t pen_held_runs(const struct pen_graph *graph) { return graph->splits / graph->token_ranks; }
 
 static int64_t sequence_count(const struct pen_graph *graph) {
   return graph->rows / graph->topology->sequence;
 }
 
 uint32_t pen_tokens_source(const struct pen_op *op, uint32_t value) {
-  return op->kind == PEN_OP_ALL_GATHER_RUNS && op->operand[1] == value ? op->operand[0] : PEN_NONE;
+  return op->kind == PEN_OP_ALL_GATHER_SEQUENCE && op->operand[1] == value ? op->operand[0]
+                                                                           : PEN_NONE;
 }
 
 /* What the last exchange of the list has gathered of a value; PEN_NONE: it is another. */
@@ -40,7 +41,7 @@ uint32_t pen_all_tokens(struct pen_graph *graph, struct pen_op_list *list, uint3
   const struct pen_value of = graph->value[value];
   const uint32_t known = graph->token_ranks == 1 ? value : last_gathered(list, value);
   if (known != PEN_NONE) return known;
-  struct pen_op *op = pen_op_append(list, PEN_OP_ALL_GATHER_RUNS);
+  struct pen_op *op = pen_op_append(list, PEN_OP_ALL_GATHER_SEQUENCE);
   op->dtype = of.dtype;
   op->dim[0] = sequence_count(graph);
   op->dim[1] = (int64_t)of.elements / sequence_count(graph);
@@ -55,7 +56,7 @@ uint32_t pen_held_part(struct pen_graph *graph, struct pen_op_list *list, uint32
                        uint32_t m, const char *name) {
   const struct pen_value of = graph->value[value];
   const uint64_t held = of.elements / graph->token_ranks;
-  struct pen_op *op = pen_op_append(list, PEN_OP_ALL_TO_ALL_PART);
+  struct pen_op *op = pen_op_append(list, PEN_OP_ALL_TO_ALL_PARTIAL);
   op->dtype = of.dtype;
   op->dim[0] = sequence_count(graph);
   op->dim[1] = (int64_t)held / sequence_count(graph);
@@ -71,7 +72,7 @@ uint32_t pen_held_part(struct pen_graph *graph, struct pen_op_list *list, uint32
 uint32_t pen_held_numbers(struct pen_graph *graph, const char *name, uint32_t numbers) {
   if (graph->token_ranks == 1) return numbers;
   const int64_t held = pen_held_sequence(graph);
-  return pen_append_forward(graph, PEN_OP_OWN_RUN, name, (uint32_t[]){numbers},
+  return pen_append_forward(graph, PEN_OP_SLICE_SEQUENCE, name, (uint32_t[]){numbers},
                             (int64_t[]){sequence_count(graph), graph->topology->sequence, held,
                                         graph->tensor_rank * held},
                             4);

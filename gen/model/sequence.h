@@ -13,7 +13,7 @@
 /* The tokens of each sequence that a rank holds, and of a microbatch. */
 int64_t pen_held_sequence(const struct pen_graph *graph);
 int64_t pen_held_rows(const struct pen_graph *graph);
-/* The runs of a sum over these tokens: all runs are the pieces. */
+/* The runs of a sum over these tokens: all runs are the splits. */
 int64_t pen_held_runs(const struct pen_graph *graph);
 
 /* All tokens of a value of which the rank holds its own: for ops that follow at the end of the

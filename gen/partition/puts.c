@@ -3,7 +3,7 @@
 #include "gen/partition/puts.h"
 
 #include "gen/base/arena.h"
-#include "gen/model/pieces.h"
+#include "gen/model/splits.h"
 #include "gen/model/unit_collectives.h"
 #include "gen/partition/training.h"
 #include "runtime/plan/shard.h"
@@ -111,11 +111,11 @@ static struct pen_put blocks(const struct pen_op *op) {
                         .weight = PEN_NONE,
                         .count = 1,
                         .bytes = (uint64_t)op->dim[0] * element_bytes};
-  if (op->kind == PEN_OP_ALL_GATHER_PART) return put; /* all of x */
+  if (op->kind == PEN_OP_ALL_GATHER_PARTIAL) return put; /* all of x */
   put.count = (uint64_t)op->dim[0];
   put.bytes = (uint64_t)op->dim[1] * element_bytes;
   const uint64_t sequence_bytes = (uint64_t)op->dim[2] * put.bytes;
-  if (op->kind == PEN_OP_ALL_TO_ALL_PART) { /* of each sequence the receiver's tokens */
+  if (op->kind == PEN_OP_ALL_TO_ALL_PARTIAL) { /* of each sequence the receiver's tokens */
     put.from_stride = sequence_bytes;
     put.to_stride = put.from_member = put.bytes;
   } else { /* the tokens of each sequence to their place between those of the others */

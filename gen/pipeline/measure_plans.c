@@ -9,7 +9,7 @@
  * others is whole.
  * With memory.recompute = "full" I and B run again what the backward of the block needs. One more
  * plan has replicas, as many as the deployment, from 2 to REPLICAS_MAX, for the collectives; of one
- * tensor rank each, which computes the pieces of all. */
+ * tensor rank each, which computes the splits of all. */
 #include "gen/pipeline/measure_plans.h"
 
 #include "gen/base/arena.h"
@@ -68,7 +68,7 @@ static void divide(struct pen_topology *t) {
   t->schedule_bytes = strlen(t->schedule_text);
 }
 
-/* Without tensor_parallel.splits a candidate has as many pieces as tensor ranks. */
+/* Without tensor_parallel.splits a candidate has as many splits as tensor ranks. */
 static void take_tensor_ranks(struct pen_topology *t, int64_t ranks) {
   if (t->plan_tensor.count && !t->has_tensor_parallel_splits) t->tensor_parallel_splits = ranks;
   t->tensor_parallel_ranks = ranks;
@@ -165,7 +165,7 @@ static void check_tensor_ranks(void *context) {
 }
 
 /* The numbers of tensor ranks: those of plan.tensor that the model can have, or the topology's own.
- * On a GPU one, which computes the pieces of all: only on CPUs can a tensor rank run without the
+ * On a GPU one, which computes the splits of all: only on CPUs can a tensor rank run without the
  * others. */
 static struct pen_integers tensor_ranks_of(const struct pen_topology *topology) {
   const struct pen_integers *listed = &topology->plan_tensor;

@@ -68,21 +68,21 @@ static const struct pen_sharing *find_sharing(struct candidate_listing *l,
 /* ---- pipelines ---- */
 
 /* Ends the program where the topology asks for a number of tensor ranks, which its settings allow,
- * but nothing was measured with it, or not with its pieces. */
+ * but nothing was measured with it, or not with its splits. */
 static void check_measured(const struct candidate_listing *l, const struct pen_choice *choice) {
   const struct pen_measured *measured = l->planner->measured;
   const struct pen_axis_values *tensor = &l->axes->axis[PEN_AXIS_tensor];
   const int64_t ranks = pen_axis_number(l->axes, choice, PEN_AXIS_tensor);
   const struct pen_topology *written = l->planner->written;
   const bool set = written->has_tensor_parallel_splits;
-  const int64_t pieces = set ? written->tensor_parallel_splits : ranks;
+  const int64_t splits = set ? written->tensor_parallel_splits : ranks;
   if (!measured || !ranks || !(tensor->fixed || tensor->listed) ||
-      pen_measured_blocks_have(measured->blocks, ranks, pieces))
+      pen_measured_blocks_have(measured->blocks, ranks, splits))
     return;
   pen_plan_progress_end();
   pen_stop(PEN_EXIT_DATA, "%s: blocks: none was measured with tensor_parallel.ranks = %lld%s%s",
            measured->path, (long long)ranks, tensor->listed ? ", of plan.tensor" : "",
-           set ? pen_text(", and splits = %lld", (long long)pieces) : "");
+           set ? pen_text(", and splits = %lld", (long long)splits) : "");
 }
 
 /* By flops, recomputation only adds to the costs of a cut; a file of measured costs may have any.

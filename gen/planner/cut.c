@@ -6,7 +6,7 @@
 
 #include "gen/base/arena.h"
 #include "gen/model/unit_collectives.h"
-#include "gen/model/pieces.h"
+#include "gen/model/splits.h"
 #include "gen/search/budget_bytes.h"
 
 static struct pen_stage_live live_of(const struct pen_graph *graph) {

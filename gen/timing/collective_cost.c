@@ -20,7 +20,7 @@
 #include "gen/timing/collective_bytes.h"
 #include "gen/timing/cost.h"
 #include "gen/timing/measured_links.h"
-#include "gen/model/pieces.h"
+#include "gen/model/splits.h"
 #include "runtime/plan/puts.h"
 
 /* Flops that cost as much as a byte. */

@@ -199,9 +199,9 @@ static uint64_t parameters_of(const struct pen_graph *graph, uint32_t block) {
   return count;
 }
 
-/* The times of other numbers of tensor ranks, or of pieces, say nothing of the topology's. */
-static bool is_with(const struct measured_block *block, int64_t tensor_ranks, int64_t pieces) {
-  return block->tensor == tensor_ranks && (block->partials == 0 || block->partials == pieces);
+/* The times of other numbers of tensor ranks, or of splits, say nothing of the topology's. */
+static bool is_with(const struct measured_block *block, int64_t tensor_ranks, int64_t splits) {
+  return block->tensor == tensor_ranks && (block->partials == 0 || block->partials == splits);
 }
 
 static bool is_of(const struct measured_block *block, const struct pen_topology *t,
@@ -211,9 +211,9 @@ static bool is_of(const struct measured_block *block, const struct pen_topology 
 }
 
 bool pen_measured_blocks_have(const struct pen_measured_blocks *file, int64_t tensor_ranks,
-                              int64_t pieces) {
+                              int64_t splits) {
   for (size_t i = 0; i < file->count; i++)
-    if (is_with(&file->block[i], tensor_ranks, pieces)) return true;
+    if (is_with(&file->block[i], tensor_ranks, splits)) return true;
   return false;
 }
 

@@ -15,12 +15,12 @@ struct pen_measured_blocks;
 /* Fails (65) where the list is wrong; `path`: the file, for messages. */
 struct pen_measured_blocks *pen_measured_blocks_read(const char *path, const struct json_t *blocks);
 
-/* Whether blocks were measured with so many tensor ranks, and pieces. */
+/* Whether blocks were measured with so many tensor ranks, and splits. */
 bool pen_measured_blocks_have(const struct pen_measured_blocks *blocks, int64_t tensor_ranks,
-                              int64_t pieces);
+                              int64_t splits);
 
 /* The cost of a stage, in ms: the sum over its blocks, without messages and exchanges. Fails (65)
- * if the file has no block of that kind with the topology's microbatch, tensor ranks, pieces and
+ * if the file has no block of that kind with the topology's microbatch, tensor ranks, splits and
  * weights. */
 struct pen_stage_cost pen_measured_blocks_cost(const struct pen_measured_blocks *blocks,
                                                const struct pen_graph *graph);

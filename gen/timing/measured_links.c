@@ -21,7 +21,7 @@
 
 #include "gen/base/arena.h"
 #include "gen/timing/costs_json.h"
-#include "gen/model/pieces.h"
+#include "gen/model/splits.h"
 
 /* One row: what was sent by which transport or collective. */
 struct link_row {

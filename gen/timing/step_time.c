@@ -8,7 +8,7 @@
 #include <math.h>
 
 #include "gen/base/arena.h"
-#include "gen/model/pieces.h"
+#include "gen/model/splits.h"
 #include "runtime/plan/shard.h"
 
 /* What a rank has to do after its actions, in elements. */

@@ -44,7 +44,7 @@ size_t pen_fallback_count_changes(const struct pen_topology *topology,
  * with another schedule, placement, warm-up, zero_bubble and file are the schedule's defaults. */
 void pen_fallback_forget(struct pen_topology *topology, const struct pen_setting *setting);
 
-/* Sets what a fallback has of the resolved main topology: shapes, pieces, and hosts, as many as its
+/* Sets what a fallback has of the resolved main topology: shapes, splits, and hosts, as many as its
  * ranks need. Lists of costs for another number of stages are removed. Fails (78) where it changes
  * a setting of the cluster that it may only repeat, and where it needs more hosts than there are,
  * spares included. */

@@ -21,7 +21,7 @@ struct pen_family_row {
   enum pen_window_layers windows;
   bool ties;          /* default of model.tie_embeddings */
   enum pen_loss loss; /* default of model.loss */
-  bool pieces;        /* its weights may be split (tensor_parallel) */
+  bool splits;        /* its weights may be split (tensor_parallel) */
 };
 
 const struct pen_family_row *pen_family_row_of(enum pen_family_kind kind);

@@ -8,16 +8,16 @@ void pen_tensor_parallel_set_defaults(struct pen_topology *t) {
   if (!t->has_tensor_parallel_splits) t->tensor_parallel_splits = t->tensor_parallel_ranks;
 }
 
-/* The setting that the number of pieces comes from. */
-static const char *pieces_setting(const struct pen_topology *t) {
+/* The setting that the number of splits comes from. */
+static const char *splits_setting(const struct pen_topology *t) {
   return t->has_tensor_parallel_splits ? "tensor_parallel.splits" : "tensor_parallel.ranks";
 }
 
-/* Each piece has as many heads, columns of the feed-forward and tokens of a sequence as any other.
+/* Each split has as many heads, columns of the feed-forward and tokens of a sequence as any other.
  */
 static void check_divides(const struct pen_topology *t) {
-  const int64_t pieces = t->tensor_parallel_splits;
-  const char *setting = pieces_setting(t);
+  const int64_t splits = t->tensor_parallel_splits;
+  const char *setting = splits_setting(t);
   const struct {
     const char *setting;
     int64_t number;
@@ -26,40 +26,40 @@ static void check_divides(const struct pen_topology *t) {
                  {"model.ffn", t->model_ffn},
                  {"model.sequence", t->model_sequence}};
   for (size_t i = 0; i < sizeof divided / sizeof *divided; i++)
-    if (divided[i].number % pieces)
+    if (divided[i].number % splits)
       pen_topology_fail(t, setting, "a divisor of %s = %lld", divided[i].setting,
                         (long long)divided[i].number);
   for (size_t i = 0; i < t->shapes_sequence.count; i++)
-    if (t->shapes_sequence.value[i] % pieces)
+    if (t->shapes_sequence.value[i] % splits)
       pen_topology_fail(t, setting, "a divisor of shapes.sequence = %lld",
                         (long long)t->shapes_sequence.value[i]);
-  if ((pieces - 1) * ((t->model_vocab + pieces - 1) / pieces) >= t->model_vocab)
-    pen_topology_fail(t, setting, "so few that each piece has tokens of model.vocab = %lld",
+  if ((splits - 1) * ((t->model_vocab + splits - 1) / splits) >= t->model_vocab)
+    pen_topology_fail(t, setting, "so few that each split has tokens of model.vocab = %lld",
                       (long long)t->model_vocab);
 }
 
-/* Each piece has ops and tensors of its own, of which the generator has tables. */
-enum { PIECES_MAX = 16384 };
+/* Each split has ops and tensors of its own, of which the generator has tables. */
+enum { SPLITS_MAX = 16384 };
 
-static void check_pieces(const struct pen_topology *t) {
+static void check_splits(const struct pen_topology *t) {
   const long long layers = t->model_layers;
-  if (t->tensor_parallel_splits > 1 && t->tensor_parallel_splits * layers > PIECES_MAX)
-    pen_topology_fail(t, pieces_setting(t), "at most %d pieces of layers; x model.layers = %lld",
-                      PIECES_MAX, layers);
+  if (t->tensor_parallel_splits > 1 && t->tensor_parallel_splits * layers > SPLITS_MAX)
+    pen_topology_fail(t, splits_setting(t), "at most %d splits of layers; x model.layers = %lld",
+                      SPLITS_MAX, layers);
 }
 
 void pen_tensor_parallel_validate(const struct pen_topology *t) {
-  const int64_t ranks = t->tensor_parallel_ranks, pieces = t->tensor_parallel_splits;
+  const int64_t ranks = t->tensor_parallel_ranks, splits = t->tensor_parallel_splits;
   if (ranks & (ranks - 1)) pen_topology_fail(t, "tensor_parallel.ranks", "a power of two");
-  if (pieces & (pieces - 1) || pieces < ranks)
+  if (splits & (splits - 1) || splits < ranks)
     pen_topology_fail(t, "tensor_parallel.splits",
                       "a power of two, at least tensor_parallel.ranks = %lld", (long long)ranks);
-  if (pieces > 1 && !pen_family_row_of(t->model_family)->pieces)
+  if (splits > 1 && !pen_family_row_of(t->model_family)->splits)
     pen_topology_fail(t, ranks > 1 ? "tensor_parallel.ranks" : "tensor_parallel.splits",
                       "1, with the family %s",
                       pen_enum_text(pen_enum_family_kind, (int)t->model_family));
-  if (pieces > 1) check_divides(t);
-  check_pieces(t);
+  if (splits > 1) check_divides(t);
+  check_splits(t);
 }
 
 /* Tensor ranks write into each other's memory: those of a rank are on one host. */

@@ -43,7 +43,7 @@ struct pen_send_hazard {
 struct pen_stage_programs {
   uint32_t stage;
   uint32_t program[PEN_W + 1], action[PEN_W + 1];
-  bool gives_run; /* their output has the tokens that a tensor rank holds (pieces.c) */
+  bool gives_run; /* their output has the tokens that a tensor rank holds (splits.c) */
 };
 
 struct pen_rank_context;

@@ -2,13 +2,13 @@
  *
  * Reverse accumulation: the forward ops in reverse order; for each op first the rules PEN_PASS of
  * ops.def, then PEN_GRADIENT for inputs, then for weights. Where a value has several users, each
- * op's gradient has the sum so far as its addend ("+"). Where the ops of all pieces read a
- * whole value, each piece has such a sum, and they are added pairwise. Gradients that nothing
+ * op's gradient has the sum so far as its addend ("+"). Where the ops of all splits read a
+ * whole value, each split has such a sum, and they are added pairwise. Gradients that nothing
  * needs, of data and of frozen weights, have no term. The gradient of what a loss reads is the
  * loss's own output.
  *
- * Where the members share the tokens of a value (ALL_GATHER_RUNS, ALL_TO_ALL_PART), each has the
- * gradient of its own run of them, also of the value that has all tokens. An op that reads the
+ * Where the members share the tokens of a value (ALL_GATHER_SEQUENCE, ALL_TO_ALL_PARTIAL), each has
+ * the gradient of its own run of them, also of the value that has all tokens. An op that reads the
  * gradient of all reads what is gathered; what an op sums over its run of tokens is summed over the
  * members. */
 #include "gen/verify/derivative.h"
@@ -18,7 +18,7 @@
 #include "gen/base/arena.h"
 #include "gen/model/gradient_rules.h"
 #include "gen/model/op_signature.h"
-#include "gen/verify/pieces.h"
+#include "gen/verify/splits.h"
 #include "runtime/plan/plan.h"
 
 /* ---- values ---- */
@@ -89,14 +89,14 @@ static uint64_t elements_of(const struct pen_derivative *d, uint32_t value) {
   return pen_operand_elements(&signature->operand[pen_operand_of_value(value)], term->dim);
 }
 
-/* ---- pieces ---- */
+/* ---- splits ---- */
 
 /* Where the gradient so far of operand k of a forward op is. */
 static uint32_t *gradient_of(struct pen_derivative *d, uint32_t forward, int k) {
   const uint32_t value = operand_value(d, forward, k);
-  const uint32_t piece =
-      pen_term_shares(d->stage, forward, k) ? pen_term_piece(d->stage, forward) : PEN_NONE;
-  return piece >= d->pieces ? &d->gradient[value] : &d->of_piece[value * d->pieces + piece];
+  const uint32_t split =
+      pen_term_shares(d->stage, forward, k) ? pen_term_split(d->stage, forward) : PEN_NONE;
+  return split >= d->splits ? &d->gradient[value] : &d->of_split[value * d->splits + split];
 }
 
 /* A value of the member of that number, or of its own run of the tokens if it is the gradient of
@@ -104,12 +104,12 @@ static uint32_t *gradient_of(struct pen_derivative *d, uint32_t forward, int k) 
 static uint32_t member_part(const struct pen_derivative *d, uint32_t value, uint32_t member,
                             const struct pen_term *gathered) {
   if (!value) return 0;
-  struct pen_term term = {.kind = PEN_OP_ALL_GATHER_PART,
+  struct pen_term term = {.kind = PEN_OP_ALL_GATHER_PARTIAL,
                           .dtype = dtype_of(d, value),
                           .dim = {(int64_t)elements_of(d, value), member},
                           .input = {value}};
   if (gathered) {
-    term.kind = PEN_OP_ALL_TO_ALL_PART;
+    term.kind = PEN_OP_ALL_TO_ALL_PARTIAL;
     memcpy(term.dim, gathered->dim, 3 * sizeof *term.dim);
     term.dim[3] = member;
   }
@@ -128,15 +128,15 @@ static uint32_t add_pairwise(const struct pen_derivative *d, const uint32_t *val
   return pen_term_output(pen_term_add(d->stage->terms, &term), 2);
 }
 
-/* The halves of the sum over all pieces, of which these are the member's; other members have the
+/* The halves of the sum over all splits, of which these are the member's; other members have the
  * rest. `gathered`: as above. False: one is absent. */
-static bool add_halves(const struct pen_derivative *d, const uint32_t *piece,
+static bool add_halves(const struct pen_derivative *d, const uint32_t *split,
                        const struct pen_term *gathered, uint32_t half[2]) {
-  const uint32_t members = member_count(d), own = d->pieces / members;
+  const uint32_t members = member_count(d), own = d->splits / members;
   uint32_t *all = pen_new(members + own, sizeof *all), count = own;
-  memcpy(all, piece, own * sizeof *all);
+  memcpy(all, split, own * sizeof *all);
   if (members > 1) {
-    const uint32_t sum = add_pairwise(d, piece, own);
+    const uint32_t sum = add_pairwise(d, split, own);
     for (uint32_t m = 0; m < members; m++) all[m] = member_part(d, sum, m, gathered);
     count = members;
   }
@@ -145,35 +145,35 @@ static bool add_halves(const struct pen_derivative *d, const uint32_t *piece,
   return half[0] && half[1];
 }
 
-/* The gradient of an activation that all pieces read: the halves' sums, and what other ops add. */
-static void sum_pieces(struct pen_derivative *d, uint32_t value) {
+/* The gradient of an activation that all splits read: the halves' sums, and what other ops add. */
+static void sum_splits(struct pen_derivative *d, uint32_t value) {
   const struct pen_rank_context *b = d->stage->context;
-  if (d->pieces == 1 || !value || !d->of_piece[value * d->pieces]) return;
-  const uint32_t *piece = &d->of_piece[value * d->pieces];
+  if (d->splits == 1 || !value || !d->of_split[value * d->splits]) return;
+  const uint32_t *split = &d->of_split[value * d->splits];
   const struct pen_term made = d->stage->terms->term[pen_term_of_value(value)],
-                        *gathered = made.kind == PEN_OP_ALL_GATHER_RUNS ? &made : NULL;
+                        *gathered = made.kind == PEN_OP_ALL_GATHER_SEQUENCE ? &made : NULL;
   uint32_t halves[2];
-  if (!add_halves(d, piece, gathered, halves))
-    return; /* then the weight of a piece has no gradient */
-  const int64_t all = d->stage->terms->term[pen_term_of_value(piece[0])].dim[0],
+  if (!add_halves(d, split, gathered, halves))
+    return; /* then the weight of a split has no gradient */
+  const int64_t all = d->stage->terms->term[pen_term_of_value(split[0])].dim[0],
                 rows = all / (gathered ? member_count(d) : 1);
   const struct pen_term term = {.kind = PEN_OP_SUM_PARTIALS,
                                 .dtype = b->plan->dtype,
                                 .dim = {rows, (int64_t)elements_of(d, halves[0]) / rows, all,
-                                        b->profile->sequence, d->pieces},
+                                        b->profile->sequence, d->splits},
                                 .input = {halves[0], halves[1], d->gradient[value]}};
   d->gradient[value] = pen_term_output(pen_term_add(d->stage->terms, &term), 4);
 }
 
-/* What the ops of all pieces make for a weight's gradient is added once, by the rule of piece 0,
+/* What the ops of all splits make for a weight's gradient is added once, by the rule of split 0,
  * the last one here. Returns whether the rule has to wait. */
-static bool waits_for_pieces(struct pen_derivative *d, const struct pen_gradient_rule *rule,
+static bool waits_for_splits(struct pen_derivative *d, const struct pen_gradient_rule *rule,
                              uint32_t forward) {
   const int shared = rule->word[rule->input_count].operand;
   if (!rule->weight_part || !pen_term_shares(d->stage, forward, shared)) return false;
   uint32_t *own = gradient_of(d, forward, shared);
   *own = d->private_value[shared];
-  if (pen_term_piece(d->stage, forward) > 0) return true;
+  if (pen_term_split(d->stage, forward) > 0) return true;
   uint32_t halves[2];
   d->private_value[shared] = add_halves(d, own, NULL, halves) ? add_pairwise(d, halves, 2) : 0;
   return false;
@@ -195,7 +195,7 @@ static uint32_t with_all_tokens(const struct pen_derivative *d, const struct pen
                                         : 0;
   if (sequences <= 0) return value;
   const struct pen_term term = {
-      .kind = PEN_OP_ALL_GATHER_RUNS,
+      .kind = PEN_OP_ALL_GATHER_SEQUENCE,
       .dtype = dtype_of(d, value),
       .dim = {sequences, (int64_t)elements_of(d, value) / sequences, members},
       .input = {value}};
@@ -208,7 +208,7 @@ static uint32_t sum_runs(const struct pen_derivative *d, uint32_t forward, uint3
   const struct pen_term of = d->stage->terms->term[forward];
   const int runs = pen_signature_dim(pen_signature_of((int)of.kind), "runs");
   const uint32_t members = member_count(d);
-  if (members == 1 || runs < 0 || of.dim[runs] == 0 || of.dim[runs] == d->pieces || !value)
+  if (members == 1 || runs < 0 || of.dim[runs] == 0 || of.dim[runs] == d->splits || !value)
     return value;
   uint32_t *all = pen_new(members, sizeof *all);
   for (uint32_t m = 0; m < members; m++) all[m] = member_part(d, value, m, NULL);
@@ -281,7 +281,7 @@ static void apply_rule(struct pen_derivative *d, const struct pen_gradient_rule 
   bool any = false;
   for (size_t n = rule->input_count; n < rule->count; n++)
     any = any || is_needed(d, forward, rule->word[n].operand);
-  if (!any || waits_for_pieces(d, rule, forward)) return;
+  if (!any || waits_for_splits(d, rule, forward)) return;
   const struct pen_signature *signature = pen_signature_of(rule->backward);
   const struct pen_term *of = &d->stage->terms->term[forward];
   struct pen_term term = {.kind = (uint32_t)rule->backward,
@@ -323,7 +323,7 @@ static void derive_op(struct pen_derivative *d, uint32_t forward) {
     needs = needs || is_needed(d, forward, k);
   if (!needs) return;
   for (int k = signature->input_count; k < signature->operand_count; k++)
-    sum_pieces(d, operand_value(d, forward, k));
+    sum_splits(d, operand_value(d, forward, k));
   pass_gradients(d, forward);
   for (int weight_part = 0; weight_part < 2; weight_part++)
     for (size_t n = 0; n < count; n++)
@@ -334,13 +334,13 @@ static void derive_op(struct pen_derivative *d, uint32_t forward) {
 /* ---- a stage ---- */
 
 /* The gradient that a loss computes: of what it reads, the output named "d" and the input's name.
- * The losses of pieces are a sum, and may each give a part of the gradient. */
+ * The losses of splits are a sum, and may each give a part of the gradient. */
 static void set_loss_gradient(struct pen_derivative *d, uint32_t value) {
   const struct pen_terms *terms = d->stage->terms;
   const uint32_t loss = value ? pen_term_of_value(value) : 0;
   if (!value || terms->term[loss].kind >= PEN_OP_COUNT) return;
   const struct pen_signature *signature = pen_signature_of((int)terms->term[loss].kind);
-  if (terms->term[loss].kind == PEN_OP_ALL_GATHER_PART && terms->term[loss].dim[1] == 0)
+  if (terms->term[loss].kind == PEN_OP_ALL_GATHER_PARTIAL && terms->term[loss].dim[1] == 0)
     set_loss_gradient(d, terms->term[loss].input[0]);
   for (int k = 0; terms->term[loss].kind == PEN_OP_SUM_ADD && k < signature->input_count; k++)
     set_loss_gradient(d, terms->term[loss].input[k]);
@@ -373,20 +373,20 @@ void pen_derivative_open(struct pen_derivative *d, const struct pen_stage_terms 
                gradients = (size_t)b->own_weight_count + b->plan->tie_count + 1;
   *d = (struct pen_derivative){.stage = stage,
                                .gradient = pen_new(values, sizeof *d->gradient),
-                               .pieces = b->piece_count,
-                               .of_piece = pen_new(values * b->piece_count, sizeof *d->of_piece),
+                               .splits = b->split_count,
+                               .of_split = pen_new(values * b->split_count, sizeof *d->of_split),
                                .needs = pen_new(values, sizeof *d->needs),
                                .contribution = pen_new(gradients, sizeof *d->contribution),
                                .users = pen_new(gradients, sizeof *d->users)};
   mark_needs(d);
   set_first_gradients(d);
   for (size_t n = stage->forward_count; n-- > 0;) derive_op(d, stage->forward[n]);
-  if (tables->input != PEN_NONE) sum_pieces(d, pen_stage_value(stage, tables->input));
+  if (tables->input != PEN_NONE) sum_splits(d, pen_stage_value(stage, tables->input));
 }
 
 void pen_derivative_close(struct pen_derivative *d) {
   pen_free(d->gradient);
-  pen_free(d->of_piece);
+  pen_free(d->of_split);
   pen_free(d->needs);
   pen_free(d->contribution);
   pen_free(d->users);

@@ -9,8 +9,8 @@
 struct pen_derivative {
   const struct pen_stage_terms *stage;
   uint32_t *gradient; /* [value]: the sum so far; 0: none */
-  uint32_t pieces;    /* of the split weights; 1: none is */
-  uint32_t *of_piece; /* [value][piece]: of what the ops of all pieces read, likewise */
+  uint32_t splits;    /* of the split weights; 1: none is */
+  uint32_t *of_split; /* [value][split]: of what the ops of all splits read, likewise */
   bool *needs;        /* [value]: its gradient is needed */
   uint32_t private_value[PEN_OPERANDS_MAX];
   uint32_t lost; /* a forward op (its term + 1) whose gradient is not added to that of another user

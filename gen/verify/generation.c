@@ -13,7 +13,7 @@
  *   positions  a shorter sequence may have a shorter table of them
  *   logits     generation has the product of a row of each sequence, which INDEX_SELECT takes, by
  *              the indices of LAST_TOKENS, from what evaluation multiplies: also where this does it
- *              within the loss, in chunks, or by pieces, which generation joins in the same order
+ *              within the loss, in chunks, or by splits, which generation joins in the same order
  *
  * All other kinds, numbers, dtypes, weights and inputs are equal. That a cache holds what the same
  * layer wrote at the same slot and position is in cache.c. By induction over the stages, from the
@@ -187,7 +187,7 @@ static bool compare(struct comparison *c, uint32_t wanted, uint32_t found) {
 
 /* ---- logits ---- */
 
-/* The logits of a piece of the vocabulary: a value or, where the loss computes them, 0; the product
+/* The logits of a split of the vocabulary: a value or, where the loss computes them, 0; the product
  * of `x` and `weight` (0: they are none). */
 struct logits {
   uint32_t value, x, weight;
@@ -203,22 +203,22 @@ static void find_product(const struct comparison *c, struct logits *logits) {
 }
 
 struct logits_list {
-  struct logits *piece;
+  struct logits *split;
   size_t count;
 };
 
-static void add_piece(const struct comparison *c, struct logits_list *list,
-                      const struct logits *piece) {
-  PEN_RESERVE(list->piece, list->count + 1);
-  list->piece[list->count] = *piece;
-  find_product(c, &list->piece[list->count++]);
+static void add_split(const struct comparison *c, struct logits_list *list,
+                      const struct logits *split) {
+  PEN_RESERVE(list->split, list->count + 1);
+  list->split[list->count] = *split;
+  find_product(c, &list->split[list->count++]);
 }
 
-/* Lists the logits that a loss reads, or that are joined, from the first piece to the last. */
+/* Lists the logits that a loss reads, or that are joined, from the first split to the last. */
 static void list_logits(const struct comparison *c, uint32_t value, struct logits_list *list) {
   const struct pen_term *term = value ? term_of(c, value) : NULL;
   if (!term || term->kind >= PEN_OP_COUNT) return;
-  const struct logits piece = {.value = input_of(term, "logits"),
+  const struct logits split = {.value = input_of(term, "logits"),
                                .x = input_of(term, "x"),
                                .weight = input_of(term, "w"),
                                .first = dim_of(term, "first"),
@@ -227,10 +227,10 @@ static void list_logits(const struct comparison *c, uint32_t value, struct logit
     list_logits(c, input_of(term, "a"), list);
   if (term->kind == PEN_OP_SUM_ADD)
     list_logits(c, input_of(term, "b"), list);
-  else if (piece.value && term_of(c, piece.value)->kind == PEN_OP_LOGITS_JOIN)
-    list_logits(c, piece.value, list);
+  else if (split.value && term_of(c, split.value)->kind == PEN_OP_LOGITS_JOIN)
+    list_logits(c, split.value, list);
   else
-    add_piece(c, list, &piece);
+    add_split(c, list, &split);
 }
 
 /* The value of which `x` is a row of each sequence; 0: it is something else. */
@@ -265,9 +265,9 @@ static bool compare_losses(struct comparison *c, uint32_t wanted, uint32_t found
   list_logits(c, found, &other);
   bool same = one.count == other.count || differs(c, wanted, found);
   for (size_t n = 0; n < one.count && same; n++)
-    same = compare_logits(c, &one.piece[n], &other.piece[n]);
-  pen_free(one.piece);
-  pen_free(other.piece);
+    same = compare_logits(c, &one.split[n], &other.split[n]);
+  pen_free(one.split);
+  pen_free(other.split);
   return same;
 }
 

@@ -3,7 +3,7 @@
  *
  * What one microbatch adds is checked by gradients.c; that each microbatch is added once, by
  * memory.c; that a collective finds what it reads complete, by replicas.c. All data ranks run the
- * same list. Of the gradients of a stage a data rank distinguishes three parts: the piece of its
+ * same list. Of the gradients of a stage a data rank distinguishes three parts: the split of its
  * shard that it sums over the groups, the rest of its shard, and the other shards. Each is the sum
  * of so many data ranks' gradients (struct part_sums), from the list alone:
  *
@@ -11,8 +11,8 @@
  *                    programs sum their own shard over the group, the data ranks rising within each
  *                    microbatch (REDUCE_SCATTER in ops.def), and leave the other shards empty
  *   REDUCE_SCATTER   its own shard, of one data rank each: the sum over the group
- *   REDUCE_GROUPS    its own piece, of one group each: the sum over the groups
- *   GATHER_GROUPS    the rest of the shard: what the other groups have in their pieces
+ *   REDUCE_GROUPS    its own split, of one group each: the sum over the groups
+ *   GATHER_GROUPS    the rest of the shard: what the other groups have in their splits
  *   ALL_GATHER_GRAD  the other shards: what the members of the group have in theirs
  *
  * In each of these data ranks and groups rise (actions.def). The rules here, with which
@@ -35,7 +35,7 @@
 #include "gen/base/arena.h"
 #include "gen/base/sort.h"
 #include "gen/verify/internal.h"
-#include "gen/verify/pieces.h"
+#include "gen/verify/splits.h"
 #include "runtime/plan/plan.h"
 #include "runtime/plan/shard.h"
 
@@ -65,7 +65,7 @@ static bool check_order(const struct pen_rank_context *b) {
 
 /* How many data ranks' gradients each part is the sum of. */
 struct part_sums {
-  uint32_t piece, shard, others;
+  uint32_t split, shard, others;
 };
 
 /* The list of a rank up to `action`. */
@@ -85,17 +85,17 @@ static struct part_sums sums_at_start(const struct pen_plan *plan) {
 }
 
 static bool add_over_group(const struct sum_state *s, struct part_sums *sums) {
-  if (sums->piece != 1 || sums->shard != 1)
-    return PROBLEM(s, "summed: it sums shards that are sums over %u replicas already", sums->piece);
-  sums->piece = sums->shard = pen_group_size(s->b->plan, PEN_SHARD);
+  if (sums->split != 1 || sums->shard != 1)
+    return PROBLEM(s, "summed: it sums shards that are sums over %u replicas already", sums->split);
+  sums->split = sums->shard = pen_group_size(s->b->plan, PEN_SHARD);
   return true;
 }
 
 static bool add_over_groups(const struct sum_state *s, struct part_sums *sums) {
-  if (sums->piece != pen_group_size(s->b->plan, PEN_SHARD))
-    return PROBLEM(s, "summed: it sums pieces over the groups, but they are sums over %u replicas",
-                   sums->piece);
-  sums->piece = pen_group_size(s->b->plan, PEN_DATA);
+  if (sums->split != pen_group_size(s->b->plan, PEN_SHARD))
+    return PROBLEM(s, "summed: it sums splits over the groups, but they are sums over %u replicas",
+                   sums->split);
+  sums->split = pen_group_size(s->b->plan, PEN_DATA);
   return true;
 }
 
@@ -105,12 +105,12 @@ static bool check_summed(const struct sum_state *s, uint32_t stage, bool others,
   const struct part_sums *sums = &s->of[stage];
   const uint32_t all = pen_group_size(plan, PEN_DATA);
   const bool has_others = others && pen_group_size(plan, PEN_SHARD) > 1;
-  if (sums->piece == all && sums->shard == all && (!has_others || sums->others == all)) return true;
+  if (sums->split == all && sums->shard == all && (!has_others || sums->others == all)) return true;
   return PROBLEM(
       s,
-      "summed: %s: the gradients of stage %u are sums over %u replicas in its own piece, %u in its "
+      "summed: %s: the gradients of stage %u are sums over %u replicas in its own split, %u in its "
       "own shard and %u in the other shards, not over all %u",
-      what, stage, sums->piece, sums->shard, sums->others, all);
+      what, stage, sums->split, sums->shard, sums->others, all);
 }
 
 static bool check_stages_summed(const struct sum_state *s, bool others, const char *what) {
@@ -128,9 +128,9 @@ static bool run_action(const struct sum_state *s) {
   switch (action->kind) {
     case PEN_REDUCE_SCATTER: return add_over_group(s, sums);
     case PEN_REDUCE_GROUPS: return add_over_groups(s, sums);
-    case PEN_GATHER_GROUPS: sums->shard = sums->piece; return true;
+    case PEN_GATHER_GROUPS: sums->shard = sums->split; return true;
     case PEN_ALL_GATHER_GRAD:
-      sums->others = sums->piece < sums->shard ? sums->piece : sums->shard;
+      sums->others = sums->split < sums->shard ? sums->split : sums->shard;
       return true;
     case PEN_ADD_TIED_GRAD:
       return memcmp(sums, &start, sizeof start) == 0 ||
@@ -203,16 +203,16 @@ static bool check_elements(const struct pen_plan *plan, const struct pen_weight 
                           (unsigned long long)weight->count, (unsigned long long)counted);
 }
 
-/* The table is in the order of the file, which is that of the model. Pieces of a tensor have its
+/* The table is in the order of the file, which is that of the model. Splits of a tensor have its
  * place. */
 static bool check_place(const struct pen_plan *plan, uint32_t index, struct pen_problem *problem) {
   const struct pen_weight *weight = &plan->weights[index];
   const uint64_t before =
       index == 0 ? 0
-      : weight->piece > 0
+      : weight->split > 0
           ? weight[-1].value_file
           : weight[-1].value_file + pen_tensor_elements(&weight[-1]) * sizeof(float);
-  if (weight->piece > 0
+  if (weight->split > 0
           ? weight->value_file == before
           : index == 0 || (before > weight[-1].value_file && weight->value_file >= before))
     return true;
@@ -231,7 +231,7 @@ static bool check_grouped(const struct pen_weight *weight, struct pen_problem *p
 }
 
 static bool check_norm(const struct pen_plan *plan, struct pen_problem *problem) {
-  if (!pen_check_piece_table(plan, problem)) return false; /* then a piece is after another */
+  if (!pen_check_split_table(plan, problem)) return false; /* then a split is after another */
   for (uint32_t index = 0; index < plan->weight_count; index++)
     if (!check_grouped(&plan->weights[index], problem) ||
         !check_elements(plan, &plan->weights[index], problem) || !check_place(plan, index, problem))

@@ -26,8 +26,8 @@
 #include "gen/verify/derivative.h"
 #include "gen/verify/generation.h"
 #include "gen/verify/internal.h"
-#include "gen/verify/members.h"
-#include "gen/verify/pieces.h"
+#include "gen/verify/tensor_ranks.h"
+#include "gen/verify/splits.h"
 #include "runtime/plan/plan.h"
 
 /* ---- the programs that a microbatch takes ---- */
@@ -65,7 +65,7 @@ static const char *weight_name(const struct pen_stage_terms *s, uint32_t weight)
 #define PROBLEM(s, index, ...) \
   pen_problem_note((s)->context->checked->problem, (s)->context->rank, index, __VA_ARGS__)
 
-/* Runs the programs of a set, and finds what its forward makes. `takes_run`: pieces.h. */
+/* Runs the programs of a set, and finds what its forward makes. `takes_run`: splits.h. */
 static bool run_programs(struct pen_stage_terms *s, struct pen_stage_programs *set, bool takes_run,
                          struct pen_forward *result) {
   if (!pen_stage_terms_start(s, set->stage)) return false;
@@ -73,7 +73,7 @@ static bool run_programs(struct pen_stage_terms *s, struct pen_stage_programs *s
     if (set->program[kind] != PEN_NONE &&
         !pen_stage_terms_run(s, set->program[kind], set->action[kind]))
       return false;
-  if (!pen_check_piece_terms(s, set->action[PEN_F], takes_run, &set->gives_run)) return false;
+  if (!pen_check_split_terms(s, set->action[PEN_F], takes_run, &set->gives_run)) return false;
   const uint32_t output = s->context->profile->stages[set->stage].output;
   *result = (struct pen_forward){.profile = s->context->profile,
                                  .output = output == PEN_NONE ? 0 : pen_stage_value(s, output),
@@ -135,7 +135,7 @@ static bool check_input_gradient(const struct pen_stage_terms *s, const struct p
                  pen_term_difference(s->context->plan, s->terms, wanted, made));
 }
 
-/* The rule "scaled", of one loss, or of the losses of all pieces. */
+/* The rule "scaled", of one loss, or of the losses of all splits. */
 static bool check_loss_scale(const struct pen_stage_terms *s, uint32_t value, uint32_t action) {
   const struct pen_plan *plan = s->context->plan;
   const struct pen_term *loss = &s->terms->term[pen_term_of_value(value)];
@@ -144,7 +144,7 @@ static bool check_loss_scale(const struct pen_stage_terms *s, uint32_t value, ui
   if (loss->kind == PEN_OP_SUM_ADD)
     return check_loss_scale(s, loss->input[0], action) &&
            check_loss_scale(s, loss->input[1], action);
-  if (loss->kind == PEN_OP_ALL_GATHER_PART) return check_loss_scale(s, loss->input[0], action);
+  if (loss->kind == PEN_OP_ALL_GATHER_PARTIAL) return check_loss_scale(s, loss->input[0], action);
   const int share = pen_signature_operand(signature, "share"),
             targets = pen_signature_operand(signature, "targets"),
             scale = pen_signature_real(signature, "scale");

@@ -19,8 +19,8 @@ libgen_a_SOURCES += \
   %reldir%/gradients.c \
   %reldir%/in_use.h \
   %reldir%/internal.h \
-  %reldir%/members.c \
-  %reldir%/members.h \
+  %reldir%/tensor_ranks.c \
+  %reldir%/tensor_ranks.h \
   %reldir%/memory.c \
   %reldir%/memory_actions.c \
   %reldir%/memory_actions.h \
@@ -30,16 +30,16 @@ libgen_a_SOURCES += \
   %reldir%/op_trace.c \
   %reldir%/op_trace.h \
   %reldir%/persistent.c \
-  %reldir%/piece_logits.c \
-  %reldir%/piece_logits.h \
-  %reldir%/piece_members.c \
-  %reldir%/piece_members.h \
-  %reldir%/piece_table.c \
-  %reldir%/piece_table.h \
-  %reldir%/piece_values.c \
-  %reldir%/piece_values.h \
-  %reldir%/pieces.c \
-  %reldir%/pieces.h \
+  %reldir%/split_logits.c \
+  %reldir%/split_logits.h \
+  %reldir%/split_collectives.c \
+  %reldir%/split_collectives.h \
+  %reldir%/split_table.c \
+  %reldir%/split_table.h \
+  %reldir%/split_values.c \
+  %reldir%/split_values.h \
+  %reldir%/splits.c \
+  %reldir%/splits.h \
   %reldir%/problem.c \
   %reldir%/problem.h \
   %reldir%/profiles.c \

@@ -152,8 +152,8 @@ static int64_t dim_of(const struct pen_op *op, const char *name) {
 }
 
 bool pen_puts_values(int kind) {
-  return kind == PEN_OP_ALL_GATHER_PART || kind == PEN_OP_ALL_TO_ALL_PART ||
-         kind == PEN_OP_ALL_GATHER_RUNS;
+  return kind == PEN_OP_ALL_GATHER_PARTIAL || kind == PEN_OP_ALL_TO_ALL_PARTIAL ||
+         kind == PEN_OP_ALL_GATHER_SEQUENCE;
 }
 
 /* Is the op after `op` the part of the next tensor rank in the same exchange? */
@@ -169,14 +169,14 @@ static const char *wrong_part(const struct pen_rank_context *b, uint32_t index) 
   const uint32_t members = pen_group_size(b->plan, PEN_TENSOR),
                  member = pen_op_member(op->kind, op->dim);
   const bool puts = pen_puts_values(op->kind);
-  if (!puts && op->kind != PEN_OP_SIGNAL_MEMBERS) return NULL;
+  if (!puts && op->kind != PEN_OP_SIGNAL_TENSOR) return NULL;
   if (members == 1) return "which sends to other tensor ranks, but there is one";
   if (member == 0 && index > 0 &&
       pen_collective_of(b->tables, op - 1) == pen_collective_of(b->tables, op))
     return "which is of the collective of the op before it";
   if (puts && b->tables->tensors[op->operand[1]].base != PEN_BASE_EXCHANGE)
     return "whose output is not in a slot";
-  return puts && op->kind != PEN_OP_ALL_GATHER_RUNS &&
+  return puts && op->kind != PEN_OP_ALL_GATHER_SEQUENCE &&
                  (member >= members || (member > 0 && (index == 0 || !continues(op - 1))) ||
                   (member + 1 < members && (index + 1 == b->tables->op_count || !continues(op))))
              ? "which is not beside the parts of the other tensor ranks"
@@ -188,13 +188,13 @@ static struct pen_put blocks_of(const struct moves *m, const struct pen_op *op) 
   const uint64_t element = pen_dtype_bytes(op->dtype);
   const struct pen_rank_program *tables = m->b->tables;
   struct pen_put put = between_operands(m, op, PEN_PUT_WRITE, PEN_TENSOR);
-  if (op->kind == PEN_OP_ALL_GATHER_PART) {
+  if (op->kind == PEN_OP_ALL_GATHER_PARTIAL) {
     put.count = 1;
     put.bytes = (uint64_t)dim_of(op, "count") * element;
   } else {
     const uint64_t part = (uint64_t)dim_of(op, "part") * element,
                    whole = (uint64_t)dim_of(op, "members") * part;
-    const bool gathers = op->kind == PEN_OP_ALL_GATHER_RUNS;
+    const bool gathers = op->kind == PEN_OP_ALL_GATHER_SEQUENCE;
     put.count = (uint64_t)dim_of(op, "batch");
     put.bytes = part;
     put.from_stride = gathers ? part : whole;
@@ -202,7 +202,7 @@ static struct pen_put blocks_of(const struct moves *m, const struct pen_op *op) 
     put.from_member = gathers ? 0 : part;
     put.to_member = gathers ? part : 0;
   }
-  if (op->kind != PEN_OP_ALL_GATHER_RUNS)
+  if (op->kind != PEN_OP_ALL_GATHER_SEQUENCE)
     put.to_member = tables->tensors[op[1].operand[1]].offset - put.to;
   return put;
 }
@@ -212,8 +212,9 @@ static bool check_exchange(struct moves *m, uint32_t *op) {
   static const struct pen_frame frame = {{0}};
   const struct pen_op *ops = m->b->tables->ops, *first = &ops[*op];
   const bool puts = pen_puts_values(first->kind);
-  const uint32_t parts =
-      puts && first->kind != PEN_OP_ALL_GATHER_RUNS ? pen_group_size(m->b->plan, PEN_TENSOR) : 1;
+  const uint32_t parts = puts && first->kind != PEN_OP_ALL_GATHER_SEQUENCE
+                             ? pen_group_size(m->b->plan, PEN_TENSOR)
+                             : 1;
   if (puts) need(m, blocks_of(m, first));
   for (uint32_t k = 1; k < parts; k++)
     if (first[k].collective != first->collective ||
@@ -230,7 +231,7 @@ static bool check_exchange(struct moves *m, uint32_t *op) {
 
 static bool is_beside_kernels(const struct moves *m, const struct pen_op *op) {
   return pen_collective_of(m->b->tables, op) && !pen_puts_values(op->kind) &&
-         op->kind != PEN_OP_SIGNAL_MEMBERS;
+         op->kind != PEN_OP_SIGNAL_TENSOR;
 }
 
 static bool moves_elements(const struct pen_op *op) {

@@ -132,7 +132,7 @@ static bool check_runtime_op(const struct op_context *s) {
   const struct pen_plan *plan = s->tracer->context->plan;
   const bool gathers = s->op->kind == PEN_OP_ALL_GATHER,
              reduces = s->op->kind == PEN_OP_REDUCE_SCATTER;
-  if (pen_puts_values(s->op->kind) || s->op->kind == PEN_OP_SIGNAL_MEMBERS)
+  if (pen_puts_values(s->op->kind) || s->op->kind == PEN_OP_SIGNAL_TENSOR)
     return true; /* moves.c */
   if (pen_group_size(plan, PEN_DATA) == 1 && s->op->kind != PEN_OP_ZERO)
     return PROBLEM(s, "sends to peers, but there is one replica%s", "");

@@ -80,7 +80,7 @@ struct pen_stage_terms {
   struct pen_contribution *contribution; /* in the order of the ops */
   size_t contribution_count;
   uint32_t loss;                /* the value in the loss table; 0: none yet */
-  struct pen_piece_value *part; /* [value of the forward]: where it lies (pieces.c); null: whole */
+  struct pen_split_value *part; /* [value of the forward]: where it lies (splits.c); null: whole */
 };
 
 /* Opens the stages of a rank. */

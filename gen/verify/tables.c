@@ -21,7 +21,7 @@
  * memory.c. */
 #include "gen/model/op_signature.h"
 #include "gen/verify/internal.h"
-#include "gen/verify/piece_table.h"
+#include "gen/verify/split_table.h"
 #include "gen/base/arena.h"
 #include "runtime/plan/plan.h"
 
@@ -219,7 +219,7 @@ static bool check_ops(const struct pen_rank_context *b) {
                               op->kind);
     const struct pen_signature *signature = pen_signature_of(op->kind);
     const bool any =
-        (op->kind == PEN_OP_ALL_GATHER_PART && op->dtype == PEN_F64) ||
+        (op->kind == PEN_OP_ALL_GATHER_PARTIAL && op->dtype == PEN_F64) ||
         (op->dtype == PEN_BF16_PARTIAL && signature->operand[signature->input_count].partial);
     if (op->dtype != PEN_F32 && op->dtype != pen_signature_dtype(signature, PEN_BF16) && !any)
       return pen_problem_note(problem, b->rank, PEN_NONE, "op %u (%s): it cannot be of dtype %s",
@@ -389,7 +389,7 @@ bool pen_check_tables(const struct pen_check_context *c, const struct pen_plan *
                               weight->rank);
   }
   struct weights_by_rank by_rank = group_weights(plan);
-  const uint32_t pieces = pen_piece_count(plan);
+  const uint32_t splits = pen_split_count(plan);
   for (uint32_t rank = 0; rank < c->rank_count; rank++) {
     const struct pen_rank_program *tables = &profile->ranks[rank];
     size_t tensors = (size_t)tables->tensor_count + 1;
@@ -399,7 +399,7 @@ bool pen_check_tables(const struct pen_check_context *c, const struct pen_plan *
                                   .profile = profile,
                                   .tables = tables,
                                   .rank = rank,
-                                  .piece_count = pieces,
+                                  .split_count = splits,
                                   .memory = &plan->memory[rank],
                                   .own_weight = by_rank.weight + by_rank.first[rank],
                                   .own_weight_count = by_rank.first[rank + 1] - by_rank.first[rank],

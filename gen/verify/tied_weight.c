@@ -1,4 +1,4 @@
-/* tied_weight.c: a tied weight (struct pen_tie, one for each of its pieces): the order of its
+/* tied_weight.c: a tied weight (struct pen_tie, one for each of its splits): the order of its
  * actions, the addresses of its tensors, its messages. Tables of ranks and messages are those of
  * the first member, and so are the ties that they name: those of others are at the same places.
  *
@@ -108,15 +108,15 @@ static uint64_t value_address(const struct pen_plan *plan, const struct pen_tie 
   return tie->dtype == PEN_BF16 ? weight->bf16_offset : weight->value_offset;
 }
 
-/* The ties are the pieces of one tensor, each once and in their order. */
-static bool check_tied_pieces(const struct pen_check_context *c, const struct pen_plan *plan) {
+/* The ties are the splits of one tensor, each once and in their order. */
+static bool check_tied_splits(const struct pen_check_context *c, const struct pen_plan *plan) {
   const struct pen_tie *tie = plan->ties;
   const struct pen_weight *first =
       tie->weight < plan->weight_count ? &plan->weights[tie->weight] : 0;
-  if (first && plan->tie_count != first->piece_count)
+  if (first && plan->tie_count != first->split_count)
     return pen_problem_note(c->problem, PEN_NONE, PEN_NONE,
-                            "%u tied weights of %u pieces: a model has one embedding and one head",
-                            plan->tie_count, first->piece_count);
+                            "%u tied weights of %u splits: a model has one embedding and one head",
+                            plan->tie_count, first->split_count);
   if (plan->tie_count % pen_group_size(plan, PEN_TENSOR))
     return pen_problem_note(c->problem, PEN_NONE, PEN_NONE,
                             "tied: %u tensor ranks cannot share %u tied weights",
@@ -125,9 +125,9 @@ static bool check_tied_pieces(const struct pen_check_context *c, const struct pe
     if (tie[n].weight >= plan->weight_count)
       return pen_problem_note(c->problem, PEN_NONE, PEN_NONE, "the tied weight is %u of %u",
                               tie[n].weight, plan->weight_count);
-    if (plan->weights[tie[n].weight].piece != n || tie[n].weight != tie->weight + n)
+    if (plan->weights[tie[n].weight].split != n || tie[n].weight != tie->weight + n)
       return pen_problem_note(c->problem, PEN_NONE, PEN_NONE,
-                              "tied: tie %u is of %s, which is not piece %u of its tensor", n,
+                              "tied: tie %u is of %s, which is not split %u of its tensor", n,
                               plan->weights[tie[n].weight].name, n);
   }
   return true;
@@ -174,7 +174,7 @@ static bool check_side_by_side(const struct pen_check_context *c, const struct p
           (!is_trained(plan, tie) || tie->gradient_offset == gradient)) ||
          pen_problem_note(c->problem, tie->rank, PEN_NONE,
                           "tied: what embedding and head have of %s is not next to that of the "
-                          "piece before it, as "
+                          "split before it, as "
                           "in the messages of a tied weight",
                           plan->weights[tie->weight].name);
 }
@@ -192,7 +192,7 @@ static bool check_place_of_member(const struct pen_check_context *c, const struc
 
 bool pen_check_ties(const struct pen_check_context *c, const struct pen_plan *plan) {
   if (plan->tie_count == 0) return true;
-  if (!check_tied_pieces(c, plan)) return false;
+  if (!check_tied_splits(c, plan)) return false;
   const uint32_t own = pen_member_tie_count(plan);
   for (uint32_t n = 0; n < plan->tie_count; n++) {
     const struct pen_tie *tie = &plan->ties[n];

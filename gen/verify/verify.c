@@ -3,7 +3,7 @@
 
 #include "gen/base/arena.h"
 #include "gen/verify/internal.h"
-#include "gen/verify/members.h"
+#include "gen/verify/tensor_ranks.h"
 #include "gen/verify/problem.h"
 #include "runtime/plan/plan.h"
 

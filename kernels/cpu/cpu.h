@@ -127,7 +127,7 @@ void pen_products_bf16_open(pen_multiply *pairs);
 void *pen_cpu_prepare_product(enum pen_op_kind kind, enum pen_dtype dtype,
                               const int64_t dim[PEN_DIMS_MAX]);
 
-/* pieces.c: sums of runs, by a kernel whose dim `runs` is 0 then. Elements of the op's dtype have
+/* splits.c: sums of runs, by a kernel whose dim `runs` is 0 then. Elements of the op's dtype have
  * so many bytes. */
 
 /* The gradient of a norm with one sum, dgain, or two, dbias too. Workspace: the sums of one call,

@@ -11,7 +11,7 @@ libkernels_a_SOURCES += \
   %reldir%/onednn.h \
   %reldir%/open.c \
   %reldir%/ops.def \
-  %reldir%/pieces.c \
+  %reldir%/splits.c \
   %reldir%/product_bf16.c \
   %reldir%/rope_table.c \
   %reldir%/row_ops.c \

@@ -3,7 +3,7 @@
  * parts. Order: eight groups of every eighth part, rising in each; the groups, rising; then, if it
  * accumulates, the previous value.
  *
- * A sum of runs (docs/contracts.md, "Pieces") is that of the sums of each run, added pairwise. A
+ * A sum of runs (docs/contracts.md, "Splits") is that of the sums of each run, added pairwise. A
  * run's rows, those of the first sequence before those of the next, are divided into at most
  * RUN_PARTS parts: by the shape of a run alone, whatever number of runs a rank has.
  */

@@ -1,6 +1,6 @@
-/* cross_entropy_columns.cu: CROSS_ENTROPY_COLUMNS: the loss of the rows whose target is in a piece
- * of the vocabulary, and the gradient of the piece's logits, which may replace them, given the
- * maximum of each row and the sum of its exponentials over all pieces. Ignored and invalid targets:
+/* cross_entropy_columns.cu: CROSS_ENTROPY_COLUMNS: the loss of the rows whose target is in a split
+ * of the vocabulary, and the gradient of the split's logits, which may replace them, given the
+ * maximum of each row and the sum of its exponentials over all splits. Ignored and invalid targets:
  * as CROSS_ENTROPY.
  *
  * Launch: as CROSS_ENTROPY. Sums: the losses of rows, in f64 in rising order. Workspace: an f64 for
@@ -14,7 +14,7 @@
 namespace {
 
 template <class T>
-struct piece_of_logits {
+struct split_of_logits {
   double *losses;
   const T *logits;
   T *dlogits; /* null: without the gradient */
@@ -26,7 +26,7 @@ struct piece_of_logits {
 };
 
 template <class T, int B>
-__global__ void __launch_bounds__(B) row_loss(piece_of_logits<T> p) {
+__global__ void __launch_bounds__(B) row_loss(split_of_logits<T> p) {
   const int64_t row = blockIdx.x, at = row * p.vocab;
   const int target = p.targets[row], place = target - p.first;
   const bool is_token = target >= 0 && target < p.tokens, own = place >= 0 && place < p.vocab;
@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(B) row_loss(piece_of_logits<T> p) {
 
 template <class T>
 void cross_entropy_columns_of(const struct pen_call *call) {
-  const piece_of_logits<T> p = {(double *)call->workspace,
+  const split_of_logits<T> p = {(double *)call->workspace,
                                 (const T *)call->operand[0],
                                 (T *)call->operand[6],
                                 (const int32_t *)call->operand[1],

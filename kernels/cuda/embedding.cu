@@ -1,5 +1,5 @@
 /* embedding.cu: EMBEDDING: y[r] = table[tokens[r] - first]; a token that the table does not have
- * gives the addend's row, or without one zeros; or NaN, if no piece of it has (the runtime checks
+ * gives the addend's row, or without one zeros; or NaN, if no split of it has (the runtime checks
  * tokens). EMBEDDING_SELECT: so from rows that are there. y may be
  * the addend. INDEX_SELECT: y[r] = x[index[r]], as EMBEDDING from rows of the op's dtype. Launch: a
  * thread for each 16 bytes of y, or for each element if rows are not multiples of 16 bytes.

@@ -21,7 +21,7 @@ CUDA_KERNELS = \
   %reldir%/layernorm_dx.cu \
   %reldir%/logits.cu \
   %reldir%/normal.cu \
-  %reldir%/own_run.cu \
+  %reldir%/slice_sequence.cu \
   %reldir%/position.cu \
   %reldir%/position_dw.cu \
   %reldir%/rmsnorm.cu \

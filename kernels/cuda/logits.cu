@@ -1,7 +1,7 @@
-/* logits.cu: of a piece of the vocabulary: LOGITS_MAXIMUM and LOGITS_SUM, a number for each row,
- * and LOGITS_JOIN, which puts the piece's columns among those of all.
+/* logits.cu: of a split of the vocabulary: LOGITS_MAXIMUM and LOGITS_SUM, a number for each row,
+ * and LOGITS_JOIN, which puts the split's columns among those of all.
  *
- * Launch: a block of 1024 threads for each row, 256 if the piece has at most 4096 tokens;
+ * Launch: a block of 1024 threads for each row, 256 if the split has at most 4096 tokens;
  * LOGITS_JOIN: a thread for each element. Sums: a thread adds its exponentials in f32, the sums of
  * threads are added in f64 (block_sum). A NaN may be lost from the maximum; it is in the sum.
  * Traffic: an element once.

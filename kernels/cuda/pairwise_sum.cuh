@@ -1,5 +1,5 @@
 /* pairwise_sum.cuh: a sum of as many terms as a power of two, added pairwise: (0+1)+(2+3), as the
- * gradients of pieces are (docs/contracts.md, "Pieces"). Terms come in rising order; what waits for
+ * gradients of splits are (docs/contracts.md, "Splits"). Terms come in rising order; what waits for
  * its other half is kept, one sum for each power of two. */
 #ifndef PEN_CUDA_PAIRWISE_SUM_CUH
 #define PEN_CUDA_PAIRWISE_SUM_CUH

@@ -1,4 +1,4 @@
-/* product.c: matrix products by cuBLASLt: LINEAR, also fused, AFFINE, those of pieces of split
+/* product.c: matrix products by cuBLASLt: LINEAR, also fused, AFFINE, those of splits of
  * weights, and their gradients, in f32 without TF32, or in bf16 with f32 sums.
  *
  * cuBLASLt is column-major: a row-major matrix [r,c] is its column-major transpose, c x r, with

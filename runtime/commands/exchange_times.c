@@ -55,7 +55,7 @@ static void make_plan(struct exchange_plan *made, uint32_t members) {
   *made = (struct exchange_plan){.plan = pen_timed_plan(PEN_TRANSPORT_SHM, 1, members)};
   const uint64_t slots = (uint64_t)SETS * members * BYTES_MAX;
   for (uint32_t set = 0; set < SETS; set++) {
-    made->ops[set] = (struct pen_op){.kind = PEN_OP_ALL_GATHER_PART, .collective = set};
+    made->ops[set] = (struct pen_op){.kind = PEN_OP_ALL_GATHER_PARTIAL, .collective = set};
     made->collectives[set] = (struct pen_collective){.group = PEN_TENSOR,
                                                      .waits = true,
                                                      .completes = true,

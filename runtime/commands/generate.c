@@ -35,7 +35,7 @@
 #include "runtime/commands/texts.h"
 #include "runtime/device/stream_state.h"
 #include "runtime/exec/op_hook.h"
-#include "runtime/storage/tensor_pieces.h"
+#include "runtime/storage/tensor_splits.h"
 
 /* Operands of CROSS_ENTROPY and CROSS_ENTROPY_COLUMNS, and dims of the latter. */
 enum { LOGITS = 0, LOSS = 3, COLUMNS_LOSS = 5, COLUMNS = 1, FIRST_COLUMN = 2 };
@@ -56,8 +56,8 @@ static struct {
   struct {
     struct pen_op_hook tokens, positions, last_tokens, loss, columns_loss;
     const unsigned char *logits; /* on a device: of the rank of the last stage */
-    struct columns *pieces;      /* on a device, of one of several tensor ranks: in pinned memory */
-    uint32_t piece_count;
+    struct columns *splits;      /* on a device, of one of several tensor ranks: in pinned memory */
+    uint32_t split_count;
   } shapes[PEN_BUCKETS_MAX];
   uint32_t shape_count; /* profiles with hooks */
   uint32_t global, replica;
@@ -66,7 +66,7 @@ static struct {
   float *logits;      /* [vocab] */
   float *penalised;   /* [vocab] */
   unsigned char *row; /* [vocab] of the model's dtype: what is fetched */
-  float *joined;      /* [rows of a step][vocab]: of pieces, which tensor ranks share; else null */
+  float *joined;      /* [rows of a step][vocab]: of splits, which tensor ranks share; else null */
   bool keeps_columns; /* the step's logits are in `joined` */
   uint64_t last_step; /* of the run: whose tokens are taken next */
   bool samples;       /* the command is train */
@@ -81,7 +81,7 @@ static void open_joined(const struct pen_run *run) {
     rows = slots > rows ? slots : rows;
   }
   const size_t bytes = rows * run->plan->vocab * sizeof *generation.joined;
-  if (pen_has_pieces(run->plan)) {
+  if (pen_has_splits(run->plan)) {
     generation.joined =
         mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     pen_check(generation.joined != MAP_FAILED, "no memory for the logits of %zu tokens", rows);
@@ -165,7 +165,7 @@ static uint32_t shape_of(const struct pen_vm *vm) {
   return s;
 }
 
-/* Of pieces: puts columns of the rows that are sampled where all tensor ranks see them. */
+/* Of splits: puts columns of the rows that are sampled where all tensor ranks see them. */
 static void join_columns(const struct pen_vm *vm, const struct columns *own) {
   const size_t vocab = vm->plan->vocab, row_bytes = own->count * pen_dtype_bytes(vm->plan->dtype);
   for (uint32_t r = 0; r < generation.step.row_count && draws(); r++) {
@@ -259,27 +259,27 @@ static void note_logits(const struct pen_call *call) {
       call->operand[LOGITS];
 }
 
-/* The same of tensor ranks: copies a piece's columns to pinned memory, which is allocated in the
+/* The same of tensor ranks: copies a split's columns to pinned memory, which is allocated in the
  * first run of the program, before the seal. */
 static void fetch_columns(const struct pen_call *call) {
   const struct pen_vm *vm = ((const struct pen_op_hook *)call->prepared)->context;
   const struct columns there = columns_of(call);
   const size_t bytes = (size_t)call->dim[0] * there.count * pen_dtype_bytes(vm->plan->dtype);
-  const uint32_t s = shape_of(vm), count = generation.shapes[s].piece_count;
-  struct columns *pieces = generation.shapes[s].pieces;
+  const uint32_t s = shape_of(vm), count = generation.shapes[s].split_count;
+  struct columns *splits = generation.shapes[s].splits;
   uint32_t p = 0;
-  while (p < count && pieces[p].first != there.first) {
+  while (p < count && splits[p].first != there.first) {
     p++;
   }
   if (p == count) {
     pen_assert(p < pen_splits_of(vm->plan));
-    generation.shapes[s].piece_count++;
-    pieces[p] = there;
-    pieces[p].logits = vm->device->allocate_host(bytes);
-    pen_check(pieces[p].logits != NULL, "no pinned memory for the logits of %" PRId64 " tokens",
+    generation.shapes[s].split_count++;
+    splits[p] = there;
+    splits[p].logits = vm->device->allocate_host(bytes);
+    pen_check(splits[p].logits != NULL, "no pinned memory for the logits of %" PRId64 " tokens",
               call->dim[0]);
   }
-  vm->device->copy_out(pieces[p].logits, there.logits, bytes, call->stream);
+  vm->device->copy_out(splits[p].logits, there.logits, bytes, call->stream);
 }
 
 /* A step on a device continues one text: fetches its row of the logits and samples from it. */
@@ -309,8 +309,8 @@ static bool shows(const struct pen_run *run) {
 /* Of tensor ranks on a device, after the step. False: the run was aborted. */
 static bool join_fetched(const struct pen_vm *vm) {
   const uint32_t s = shape_of(vm);
-  for (uint32_t p = 0; p < generation.shapes[s].piece_count; p++) {
-    join_columns(vm, &generation.shapes[s].pieces[p]);
+  for (uint32_t p = 0; p < generation.shapes[s].split_count; p++) {
+    join_columns(vm, &generation.shapes[s].splits[p]);
   }
   return pen_endpoint_barrier(vm->endpoint);
 }
@@ -331,7 +331,7 @@ static bool stepped(const struct pen_run *run, struct pen_vm *vm) {
   return true;
 }
 
-/* What the loss of a step runs instead, of whole logits or of pieces. */
+/* What the loss of a step runs instead, of whole logits or of splits. */
 static void hook_loss(struct pen_vm *vm, uint32_t s) {
   const bool after = vm->device->asynchronous;
   generation.shapes[s].loss =
@@ -350,7 +350,7 @@ static void opened(const struct pen_run *run, struct pen_vm *vm) {
   generation.shapes[s].tokens = (struct pen_op_hook){.run = read_tokens, .context = vm};
   generation.shapes[s].positions = (struct pen_op_hook){.run = read_positions, .context = vm};
   generation.shapes[s].last_tokens = (struct pen_op_hook){.run = read_last_tokens, .context = vm};
-  generation.shapes[s].pieces = calloc(pen_splits_of(plan), sizeof *generation.shapes[s].pieces);
+  generation.shapes[s].splits = calloc(pen_splits_of(plan), sizeof *generation.shapes[s].splits);
   if (generation.weights == NULL) {
     generation.weights = calloc(plan->vocab, sizeof *generation.weights);
     generation.order = calloc(plan->vocab, sizeof *generation.order);
@@ -360,7 +360,7 @@ static void opened(const struct pen_run *run, struct pen_vm *vm) {
   }
   pen_check(generation.weights != NULL && generation.order != NULL && generation.logits != NULL &&
                 generation.penalised != NULL && generation.row != NULL &&
-                generation.shapes[s].pieces != NULL,
+                generation.shapes[s].splits != NULL,
             "no memory for %u logits", plan->vocab);
   pen_vm_hook(vm, PEN_OP_TOKENS, &generation.shapes[s].tokens);
   pen_vm_hook(vm, PEN_OP_POSITIONS, &generation.shapes[s].positions);

@@ -21,7 +21,7 @@
 #include "runtime/commands/exchange_times.h"
 #include "runtime/commands/files.h"
 #include "runtime/commands/message_times.h"
-#include "runtime/storage/tensor_pieces.h"
+#include "runtime/storage/tensor_splits.h"
 
 enum { TURNS = 3, VERSION = 2 };
 

@@ -25,7 +25,7 @@
 #include "runtime/commands/score_rows.h"
 #include "runtime/data/target_mask.h"
 #include "runtime/observe/step_log.h"
-#include "runtime/storage/tensor_pieces.h"
+#include "runtime/storage/tensor_splits.h"
 
 enum { DIGITS = 17 }; /* so that a number reads back exactly */
 
@@ -53,10 +53,10 @@ static struct {
   uint64_t scored, not_finite; /* tokens */
   double sum;
   /* of a packed file: */
-  struct token_score *kept; /* of every token of every piece */
-  uint64_t *kept_first;     /* [document]: where the piece begins in `kept` */
-  uint64_t *order;          /* [document]: the pieces in the order of the input */
-  uint64_t *first_entry; /* [document]: where the piece begins in that order, tokens that two pieces
+  struct token_score *kept; /* of every token of every split */
+  uint64_t *kept_first;     /* [document]: where the split begins in `kept` */
+  uint64_t *order;          /* [document]: the splits in the order of the input */
+  uint64_t *first_entry; /* [document]: where the split begins in that order, tokens that two splits
                             have counted once */
 } score;
 
@@ -94,11 +94,11 @@ void pen_score_open(struct pen_run *run, uint32_t reader) {
 
 /* ---- packed files ---- */
 
-static const struct pen_packed_document *pieces; /* for the comparison */
+static const struct pen_packed_document *splits; /* for the comparison */
 
 static int by_input(const void *a, const void *b) {
-  const struct pen_packed_document *x = &pieces[*(const uint64_t *)a],
-                                   *y = &pieces[*(const uint64_t *)b];
+  const struct pen_packed_document *x = &splits[*(const uint64_t *)a],
+                                   *y = &splits[*(const uint64_t *)b];
   if (x->number != y->number) {
     return x->number < y->number ? -1 : 1;
   }
@@ -117,13 +117,13 @@ static void open_packed(const struct pen_packed *packed) {
     score.order[d] = d;
     tokens += packed->documents[d].length;
   }
-  pieces = packed->documents;
+  splits = packed->documents;
   qsort(score.order, documents, sizeof *score.order, by_input);
   for (uint64_t i = 0, entry = 0; i < documents; i++) {
-    const struct pen_packed_document *piece = &pieces[score.order[i]];
-    entry -= piece->first != 0;
+    const struct pen_packed_document *split = &splits[score.order[i]];
+    entry -= split->first != 0;
     score.first_entry[score.order[i]] = entry;
-    entry += piece->length;
+    entry += split->length;
   }
   score.kept =
       pen_allocate(tokens + 1, sizeof *score.kept, "the scores of %" PRIu64 " tokens", tokens);
@@ -158,7 +158,7 @@ static void opened(const struct pen_run *run, struct pen_vm *vm) {
   }
   if (pen_score_logits_wanted()) {
     pen_score_logits_prepare(vm, score.first_entry,
-                             pen_has_pieces(plan) ? pen_score_microbatch_rows(vm) : 1);
+                             pen_has_splits(plan) ? pen_score_microbatch_rows(vm) : 1);
   }
   if (score.writes) {
     pen_writer_open(&score.out, score.descriptor);
@@ -208,17 +208,17 @@ static void flush(void) {
   }
 }
 
-/* Documents in the order of the input. A later piece begins with the token that the piece before
+/* Documents in the order of the input. A later split begins with the token that the split before
  * ended with. */
 static void write_packed(const struct pen_packed *packed) {
   for (uint64_t i = 0; i < packed->header->document_count; i++) {
     uint64_t d = score.order[i];
-    const struct pen_packed_document *piece = &packed->documents[d];
-    if (score.document.tokens > 0 && piece->first == 0) {
+    const struct pen_packed_document *split = &packed->documents[d];
+    if (score.document.tokens > 0 && split->first == 0) {
       end_document();
     }
-    score.document.index = piece->number;
-    for (uint32_t t = piece->first != 0; t < piece->length; t++) {
+    score.document.index = split->number;
+    for (uint32_t t = split->first != 0; t < split->length; t++) {
       add_token(score.kept[score.kept_first[d] + t], false);
     }
   }

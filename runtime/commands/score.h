@@ -5,7 +5,7 @@
  * {"document":0,"first_token":0,"log_probabilities":[null,-3.1,...],"tokens":N,"scored":M,
  * "log_probability":S}. A document ends with its end-of-text token; without one (--end-of-text) the
  * file is one document. A packed file marks the ends of documents, and they are written in the
- * order in which penstock-tokens read them; a document that was split is whole again, each piece
+ * order in which penstock-tokens read them; a document that was split is whole again, each split
  * scored in its own window. Each token has an entry: ln p(token | the tokens before it in its
  * window), or null where nothing predicts it: the first of the file or of a packed document, and
  * ignored targets. `scored` counts the entries that are not null, and S is their sum. A number that

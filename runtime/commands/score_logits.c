@@ -15,7 +15,7 @@
 #include "runtime/base/text_writer.h"
 #include "runtime/commands/logits.h"
 #include "runtime/storage/safetensors.h"
-#include "runtime/storage/tensor_pieces.h"
+#include "runtime/storage/tensor_splits.h"
 
 enum { HEADER_BYTES = 512, DIGITS = 9, CHUNK_BYTES = 4096 };
 
@@ -37,7 +37,7 @@ static struct {
   const uint64_t *first_entry; /* [document], or null */
   float *row;                  /* [vocab]: of a bf16 model, as f32 */
   size_t row_count;
-  struct ranked *ranked; /* [row_count][top]: of rows of which pieces were added; or a record */
+  struct ranked *ranked; /* [row_count][top]: of rows of which splits were added; or a record */
   /* Of a rank: its tokens, and how many of its logits a record has. */
   size_t first_token, past_token;
   uint32_t own_top;
@@ -53,7 +53,7 @@ static _Noreturn void fail_write(void) {
 
 /* ---- the file ---- */
 
-/* Each token once: a later piece of a document begins with the last token of the piece before. */
+/* Each token once: a later split of a document begins with the last token of the split before. */
 static uint64_t count_entries(const struct pen_data *data) {
   const struct pen_packed *packed = &data->packed;
   uint64_t count = packed->header == NULL ? data->token_count : 0;

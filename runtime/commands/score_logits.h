@@ -33,7 +33,7 @@ void pen_score_logits_prepare(const struct pen_vm *vm, const uint64_t *first_ent
 
 /* Whether there is --logits; then for each row of a step, counted over all replicas, the rank that
  * computes it calls pen_score_logits_add() with the row, of the model's dtype: with all logits, or
- * with each piece of them that the rank has, [count] from token `first` on, rising. Fails (74). */
+ * with each split of them that the rank has, [count] from token `first` on, rising. Fails (74). */
 bool pen_score_logits_wanted(void);
 void pen_score_logits_add(const struct pen_vm *vm, uint64_t row_index, const void *row,
                           size_t first, size_t count);

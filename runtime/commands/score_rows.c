@@ -1,6 +1,6 @@
 /* score_rows.c: a hook on the last stage's op CROSS_ENTROPY runs it row by row, which gives -ln p
- * of each token instead of the sum; of split weights, on CROSS_ENTROPY_COLUMNS of each piece, of
- * which one has the target, on one of the tensor ranks. The losses of pieces are exchanged after
+ * of each token instead of the sum; of split weights, on CROSS_ENTROPY_COLUMNS of each split, of
+ * which one has the target, on one of the tensor ranks. The losses of splits are exchanged after
  * the hook: a tensor rank that has ended a step finds what all have found. A device leaves what it
  * has found in host memory, from where it is taken after the step. */
 #include "kernels/kernels.h"
@@ -13,19 +13,19 @@
 #include "runtime/commands/logits.h"
 #include "runtime/commands/score_logits.h"
 #include "runtime/exec/op_hook.h"
-#include "runtime/storage/tensor_pieces.h"
+#include "runtime/storage/tensor_splits.h"
 
 static struct {
   struct pen_op_hook hook;
   double *found;        /* -ln p of each target that counts, [2][windows of a step][sequence] */
   uint64_t found_count; /* of one step */
   size_t microbatch_rows;
-  size_t row; /* of the microbatch, or of a piece of it: the next call's first */
+  size_t row; /* of the microbatch, or of a split of it: the next call's first */
   struct {
-    double *minus_log; /* [pieces] each: 0 where the target is in another piece */
+    double *minus_log; /* [splits] each: 0 where the target is in another split */
     int32_t *target;
-    unsigned char *logits;          /* with --logits: of a piece after the other, its tokens each */
-    size_t pieces, piece_tokens;    /* of this tensor rank; of the last piece maybe fewer */
+    unsigned char *logits;          /* with --logits: of a split after the other, its tokens each */
+    size_t splits, split_tokens;    /* of this tensor rank; of the last split maybe fewer */
     size_t first_token, past_token; /* of this tensor rank */
   } fetched; /* [microbatches][microbatch_rows] pinned: where a device leaves a step's */
 } step;
@@ -49,7 +49,7 @@ double *pen_score_rows_found(const struct pen_vm *vm) {
   return step.found + (vm->run_step & 1) * step.found_count;
 }
 
-/* A microbatch's rows come in order, by one call or by several, those of a piece before the next.
+/* A microbatch's rows come in order, by one call or by several, those of a split before the next.
  */
 static size_t next_row(size_t rows) {
   const size_t first = step.row;
@@ -72,17 +72,17 @@ static const struct loss_form whole_loss = {PEN_OP_CROSS_ENTROPY,
                                             {{1, sizeof(int32_t)}, {-1, 0}, {-1, 0}},
                                             3,
                                             -1},
-                              piece_loss = {
+                              split_loss = {
                                   PEN_OP_CROSS_ENTROPY_COLUMNS,
                                   {{1, sizeof(int32_t)}, {3, sizeof(float)}, {4, sizeof(double)}},
                                   5,
                                   2};
 
 static const struct loss_form *loss_form_of(const struct pen_plan *plan) {
-  return pen_has_pieces(plan) ? &piece_loss : &whole_loss;
+  return pen_has_splits(plan) ? &split_loss : &whole_loss;
 }
 
-/* Whether the piece with these tokens has the result of a row: one does, of a target that counts.
+/* Whether the split with these tokens has the result of a row: one does, of a target that counts.
  */
 static bool has_target(int32_t target, size_t first, size_t count) {
   return target != PEN_IGNORED_TARGET && (size_t)target >= first && (size_t)target - first < count;
@@ -103,11 +103,11 @@ static void fetch_rows(const struct pen_call *call) {
                first_token = form->first_token < 0 ? 0 : (size_t)call->dim[form->first_token],
                first = (size_t)vm->data.microbatch_index * step.microbatch_rows + next_row(rows),
                before = first_token - step.fetched.first_token,
-               piece = before / step.fetched.piece_tokens;
+               split = before / step.fetched.split_tokens;
   struct pen_call own = *call;
   own.prepared = hook->prepared;
   hook->kernel(&own);
-  vm->device->copy_out(step.fetched.minus_log + piece * fetched_rows(vm) + first, call->workspace,
+  vm->device->copy_out(step.fetched.minus_log + split * fetched_rows(vm) + first, call->workspace,
                        rows * sizeof(double), call->stream);
   vm->device->copy_out(step.fetched.target + first, call->operand[1], rows * sizeof(int32_t),
                        call->stream);
@@ -124,10 +124,10 @@ static void take_row(const struct pen_vm *vm, size_t r, double *found) {
                bytes = pen_dtype_bytes(vm->plan->dtype);
   const int32_t target = step.fetched.target[r];
   double minus_log = 0.0;
-  for (size_t p = 0; p < step.fetched.pieces; p++) {
-    const size_t before = p * step.fetched.piece_tokens, first = step.fetched.first_token + before,
-                 tokens = past - first < step.fetched.piece_tokens ? past - first
-                                                                   : step.fetched.piece_tokens;
+  for (size_t p = 0; p < step.fetched.splits; p++) {
+    const size_t before = p * step.fetched.split_tokens, first = step.fetched.first_token + before,
+                 tokens = past - first < step.fetched.split_tokens ? past - first
+                                                                   : step.fetched.split_tokens;
     minus_log += step.fetched.minus_log[p * count + r];
     if (step.fetched.logits != NULL) {
       pen_score_logits_add(vm, vm->replica * count + r,
@@ -152,12 +152,12 @@ void pen_score_rows_fetch(const struct pen_vm *vm) {
 
 static void open_fetched(const struct pen_vm *vm) {
   const size_t count = fetched_rows(vm);
-  const uint32_t pieces = pen_splits_of(vm->plan), member = vm->endpoint->tensor_rank;
-  step.fetched.pieces = pen_member_pieces(vm->plan, pieces);
-  step.fetched.piece_tokens = (vm->plan->vocab + pieces - 1) / pieces;
+  const uint32_t splits = pen_splits_of(vm->plan), member = vm->endpoint->tensor_rank;
+  step.fetched.splits = pen_member_splits(vm->plan, splits);
+  step.fetched.split_tokens = (vm->plan->vocab + splits - 1) / splits;
   step.fetched.first_token = pen_first_token(vm->plan, member);
   step.fetched.past_token = pen_first_token(vm->plan, member + 1);
-  step.fetched.minus_log = vm->device->allocate_host(step.fetched.pieces * count * sizeof(double));
+  step.fetched.minus_log = vm->device->allocate_host(step.fetched.splits * count * sizeof(double));
   step.fetched.target = vm->device->allocate_host(count * sizeof(int32_t));
   pen_check(step.fetched.minus_log != NULL && step.fetched.target != NULL,
             "no pinned memory for the scores of %zu tokens", count);

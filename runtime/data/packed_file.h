@@ -6,7 +6,7 @@
  *        8      4  bytes of a token: 2 or 4
  *       12      4  tokens of the longest window
  *       16      8  windows
- *       24      8  documents of all windows; each piece of a cut document counts
+ *       24      8  documents of all windows; each split of a cut document counts
  *       32      8  tokens of all windows, padding included
  *       40      8  targets of all windows that count
  *       48      4  CRC-32 of all that follows the tokens
@@ -42,7 +42,7 @@ struct pen_packed_header {
 
 struct pen_packed_document {
   uint64_t number; /* of the document among those that were read, from 0 */
-  uint32_t first;  /* which of its tokens this begins with: not 0 for a later piece */
+  uint32_t first;  /* which of its tokens this begins with: not 0 for a later split */
   uint32_t length; /* tokens, padding not counted */
 };
 

@@ -16,7 +16,7 @@
 static const long poll_ns = 50 * 1000; /* between two queries of a step's end */
 
 /* The host writes the inputs of a step to pinned memory, as the data ops make them on the CPU; they
- * are copied to the device in one piece; there, each data op copies its action's microbatch. */
+ * are copied to the device in one split; there, each data op copies its action's microbatch. */
 
 /* Where the host writes the inputs of a step. */
 static unsigned char *staging_host(const struct pen_stream_state *state, uint64_t run_step) {

@@ -215,14 +215,14 @@ void pen_audit_weights_sum_stage(struct pen_audit_weights *weights, const struct
   }
 }
 
-/* Does the head of a tied weight, or of its piece, read what another rank updates? A tensor rank
- * reads its own pieces. */
+/* Does the head of a tied weight, or of its split, read what another rank updates? A tensor rank
+ * reads its own splits. */
 static bool is_between_ranks(const struct pen_vm *vm, const struct pen_tie *tie) {
   const struct pen_weight *weight = &vm->plan->weights[tie->weight];
-  return tie->rank != weight->rank && pen_has_piece(vm->plan, weight, vm->endpoint->global);
+  return tie->rank != weight->rank && pen_has_split(vm->plan, weight, vm->endpoint->global);
 }
 
-/* Of the piece of the first tensor rank in the same place, which is what the last one's tensor and
+/* Of the split of the first tensor rank in the same place, which is what the last one's tensor and
  * message have, too, where it has fewer tokens. */
 static uint64_t tied_bytes(const struct pen_vm *vm, const struct pen_tie *tie) {
   const size_t own = (size_t)(tie - vm->plan->ties) % pen_member_tie_count(vm->plan);

@@ -19,7 +19,7 @@ enum { EVENT_BYTES_MAX = 256, BUFFER_BYTES = 64 * 1024 };
 
 static const char *file; /* of the command line */
 
-/* Ranks append to one file at once: a piece is written whole, or the run ends saying so. */
+/* Ranks append to one file at once: a split is written whole, or the run ends saying so. */
 static void put(int descriptor, const char *text, size_t bytes) {
   if (pen_output_write(descriptor, text, bytes) != 0) {
     pen_fail(PEN_EXIT_CANNOT_WRITE, "--trace %s: cannot write: %s", file, strerror(errno));

@@ -36,22 +36,22 @@
  * Both hold across consecutive steps of a profile. A step of another profile begins after every
  * rank has completed the step before; k counts the steps of one profile.
  *
- * Pieces. With tensor_parallel.splits above 1 matrices are split by rows or columns, and so are
- * the vocabulary's. A piece is a weight by itself: it has values, gradients, moments and shards of
- * its own. Pieces of a tensor are consecutive in the table, rising. The files hold the whole
- * tensor: element e of a piece is its element run_first + e / run_count * run_stride + e %
- * run_count, and the offsets in the files are those of the tensor. Of a tied matrix each piece has
- * a row in `ties`; what SEND_G and SEND_V send of the pieces lies side by side, each aligned, so
+ * Splits. With tensor_parallel.splits above 1 matrices are split by rows or columns, and so are
+ * the vocabulary's. A split is a weight by itself: it has values, gradients, moments and shards of
+ * its own. Splits of a tensor are consecutive in the table, rising. The files hold the whole
+ * tensor: element e of a split is its element run_first + e / run_count * run_stride + e %
+ * run_count, and the offsets in the files are those of the tensor. Of a tied matrix each split has
+ * a row in `ties`; what SEND_G and SEND_V send of the splits lies side by side, each aligned, so
  * that one message has all of it.
  *
  * Processes. groups.def has the coordinates of a process, its number, the global rank, and its
  * groups. Its pipeline rank is the "rank" of the tables, its data rank that of its replica.
  *
  * Tensor ranks. A rank is tensor_ranks processes (tensor_parallel.ranks), its members, which run
- * the same tables. Of the pieces of a tensor, whose number they divide, each member has a run of
+ * the same tables. Of the splits of a tensor, whose number they divide, each member has a run of
  * consecutive ones, rising; the tensors of the tables are those of member 0, and the others have
  * theirs at the same offsets, those of ties too. Weights that are not split are on each member. A
- * member sends its messages, and its pieces of a tied matrix, to the same member of the other
+ * member sends its messages, and its splits of a tied matrix, to the same member of the other
  * ranks.
  *
  * Replicas. A replica is a pipeline of rank_count ranks with tables, arenas and messages of its
@@ -255,7 +255,7 @@ static inline uint64_t pen_tensor_element(const struct pen_weight *weight, uint6
          element % weight->run_count;
 }
 
-/* The elements of the tensor that a weight is, or is a piece of. */
+/* The elements of the tensor that a weight is, or is a split of. */
 static inline uint64_t pen_tensor_elements(const struct pen_weight *weight) {
   return weight->tensor_dim[0] * (weight->dim_count > 1 ? weight->tensor_dim[1] : 1);
 }
@@ -424,45 +424,45 @@ static inline uint32_t pen_collectives_within(const struct pen_rank_program *tab
   return count;
 }
 
-/* Of the pieces of a tensor, how many a tensor rank has. */
-static inline uint32_t pen_member_pieces(const struct pen_plan *plan, uint32_t pieces) {
-  return pieces / pen_group_size(plan, PEN_TENSOR);
+/* Of the splits of a tensor, how many a tensor rank has. */
+static inline uint32_t pen_member_splits(const struct pen_plan *plan, uint32_t splits) {
+  return splits / pen_group_size(plan, PEN_TENSOR);
 }
 /* The first member that has a weight. */
 static inline uint32_t pen_first_member(const struct pen_plan *plan,
                                         const struct pen_weight *weight) {
-  return weight->piece * pen_group_size(plan, PEN_TENSOR) / weight->piece_count;
+  return weight->split * pen_group_size(plan, PEN_TENSOR) / weight->split_count;
 }
 /* The weight that a member has where the first has `weight`, an index. */
 static inline uint32_t pen_member_weight(const struct pen_plan *plan, uint32_t weight,
                                          uint32_t tensor_rank) {
-  const uint32_t pieces = plan->weights[weight].piece_count;
-  return weight + (pieces == 1 ? 0 : tensor_rank * pen_member_pieces(plan, pieces));
+  const uint32_t splits = plan->weights[weight].split_count;
+  return weight + (splits == 1 ? 0 : tensor_rank * pen_member_splits(plan, splits));
 }
 /* The weight that the first member has where another has `weight`, an index: it is as large. */
 static inline uint32_t pen_first_member_weight(const struct pen_plan *plan, uint32_t weight) {
   const struct pen_weight *of = &plan->weights[weight];
-  return weight - pen_first_member(plan, of) * pen_member_pieces(plan, of->piece_count);
+  return weight - pen_first_member(plan, of) * pen_member_splits(plan, of->split_count);
 }
-/* The ties of a member: its pieces of the matrix that embedding and head share. How many, the same
+/* The ties of a member: its splits of the matrix that embedding and head share. How many, the same
  * for all; and those of a process. */
 static inline uint32_t pen_member_tie_count(const struct pen_plan *plan) {
-  return pen_member_pieces(plan, plan->tie_count);
+  return pen_member_splits(plan, plan->tie_count);
 }
 static inline const struct pen_tie *pen_own_ties(const struct pen_plan *plan, uint32_t global) {
   return plan->ties + pen_group_member(plan, global, PEN_TENSOR) * pen_member_tie_count(plan);
 }
-/* Whether a member has what a weight is: a piece of its own, or what is not split. Whether a
+/* Whether a member has what a weight is: a split of its own, or what is not split. Whether a
  * process has a weight; whether it is the first member that has it, which counts it in the norm and
  * saves it. */
-static inline bool pen_has_piece(const struct pen_plan *plan, const struct pen_weight *weight,
+static inline bool pen_has_split(const struct pen_plan *plan, const struct pen_weight *weight,
                                  uint32_t global) {
-  return weight->piece_count == 1 ||
+  return weight->split_count == 1 ||
          pen_first_member(plan, weight) == pen_group_member(plan, global, PEN_TENSOR);
 }
 static inline bool pen_has_weight(const struct pen_plan *plan, const struct pen_weight *weight,
                                   uint32_t global) {
-  return weight->rank == pen_table_rank(plan, global) && pen_has_piece(plan, weight, global);
+  return weight->rank == pen_table_rank(plan, global) && pen_has_split(plan, weight, global);
 }
 static inline bool pen_owns_weight(const struct pen_plan *plan, const struct pen_weight *weight,
                                    uint32_t global) {

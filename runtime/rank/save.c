@@ -1,6 +1,6 @@
 /* save.c: the order of a checkpoint over the ranks: rank 0 creates the files, all ranks write their
  * tensors, rank 0 completes it. A rank that fails sets a status in shared memory, which all read
- * after the next barrier. Where ranks write shards or pieces of a tensor, one of them reads it back
+ * after the next barrier. Where ranks write shards or splits of a tensor, one of them reads it back
  * for its checksum when all have written. */
 #include "runtime/plan/shard.h"
 #include "runtime/rank/save.h"
@@ -14,7 +14,7 @@
 #include "runtime/base/files.h"
 #include "runtime/base/seal.h"
 #include "runtime/storage/checkpoint_prune.h"
-#include "runtime/storage/tensor_pieces.h"
+#include "runtime/storage/tensor_splits.h"
 
 /* Only the first failure is printed. */
 static void report_save_failure(struct pen_control *control, const struct pen_saving *saving,
@@ -94,7 +94,7 @@ bool pen_save_together(struct pen_endpoint *endpoint, const struct pen_saving *s
   if (!pen_endpoint_barrier(endpoint)) {
     return false;
   }
-  if (pen_moments_are_sharded(endpoint->plan) || pen_has_pieces(endpoint->plan)) {
+  if (pen_moments_are_sharded(endpoint->plan) || pen_has_splits(endpoint->plan)) {
     bool written = atomic_load(&control->save_status) == 0;
     if (written && !pen_checkpoint_digest(endpoint->plan, endpoint->global, saving->directory,
                                           saving->state.step, digests, &failure)) {

@@ -6,8 +6,8 @@
  * of all ranks save together as ranks do. While they write, a further save waits.
  *
  * On an asynchronous device the copy is made on the device, after the step and before the next on
- * the compute stream, so that the host waits for nothing; the thread copies it to the host piece by
- * piece, on a stream and through pinned memory of its own. */
+ * the compute stream, so that the host waits for nothing; the thread copies it to the host split by
+ * split, on a stream and through pinned memory of its own. */
 #ifndef PEN_SNAPSHOT_H
 #define PEN_SNAPSHOT_H
 

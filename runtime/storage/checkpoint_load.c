@@ -21,7 +21,7 @@
 #include "runtime/storage/manifest.h"
 #include "runtime/storage/safetensors.h"
 #include "runtime/storage/safetensors_header.h"
-#include "runtime/storage/tensor_pieces.h"
+#include "runtime/storage/tensor_splits.h"
 
 /* Whether a file of moments has none of a weight, which was frozen when it was saved. */
 static bool has_no_moments(const struct pen_safetensors *stored, const struct pen_weight *weight) {
@@ -148,7 +148,7 @@ static void check_moments(const struct pen_plan *plan, const struct pen_manifest
   out->unfrozen_count = out->frozen_count = out->momentum_count = 0;
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     const bool was_frozen = has_no_moments(stored, &plan->weights[i]);
-    if (plan->weights[i].piece > 0) {
+    if (plan->weights[i].split > 0) {
       continue; /* the tensor was counted */
     }
     const bool keeps = pen_checkpoint_tensor_exists(&plan->weights[i], PEN_CHECKPOINT_EXP_AVG);

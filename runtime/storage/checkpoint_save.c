@@ -19,7 +19,7 @@
 #include "runtime/storage/checkpoint_prune.h"
 #include "runtime/storage/manifest.h"
 #include "runtime/storage/safetensors.h"
-#include "runtime/storage/tensor_pieces.h"
+#include "runtime/storage/tensor_splits.h"
 
 /* The names that one save works with. */
 struct save {
@@ -151,7 +151,7 @@ static int write_tensor(const struct save *save, const struct pen_weight *weight
 static bool is_cut(const struct pen_plan *plan, uint32_t weight_index,
                    enum pen_checkpoint_tensor part) {
   return pen_checkpoint_tensor_is_sharded(plan, weight_index, part) ||
-         plan->weights[weight_index].piece_count > 1;
+         plan->weights[weight_index].split_count > 1;
 }
 
 /* Writes what this data rank writes of one part of a weight. */
@@ -268,7 +268,7 @@ bool pen_checkpoint_digest(const struct pen_plan *plan, uint32_t global, const c
     int result = fd < 0 ? -1 : 0;
     for (uint32_t i = 0; i < plan->weight_count && result == 0; i++) {
       const struct pen_weight *weight = &plan->weights[i];
-      bool reads = pen_is_writer(plan, i, global) && weight->piece == 0 &&
+      bool reads = pen_is_writer(plan, i, global) && weight->split == 0 &&
                    pen_checkpoint_tensor_exists(weight, part) && is_cut(plan, i, part);
       if (reads) {
         result = hash_file(fd, pen_checkpoint_file_offset(weight, part),

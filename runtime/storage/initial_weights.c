@@ -18,7 +18,7 @@
 #include "runtime/storage/safetensors.h"
 #include "runtime/storage/config_check.h"
 #include "runtime/storage/model_files.h"
-#include "runtime/storage/tensor_pieces.h"
+#include "runtime/storage/tensor_splits.h"
 
 enum { CHUNK_ELEMENTS = 1 << 16 };
 
@@ -98,7 +98,7 @@ static int write_model(int fd, const struct pen_plan *plan, uint64_t seed, bool 
     result = pen_safetensors_start(fd, plan->model_header, pen_model_data_offset(plan));
   }
   for (uint32_t i = 0; i < plan->weight_count && !result; i++) {
-    result = plan->weights[i].piece > 0 ? 0 : write_tensor(fd, &plan->weights[i], seed);
+    result = plan->weights[i].split > 0 ? 0 : write_tensor(fd, &plan->weights[i], seed);
   }
   return pen_file_sync_close(fd, result);
 }

@@ -32,5 +32,5 @@ libruntime_a_SOURCES += \
   %reldir%/safetensors_header.c \
   %reldir%/safetensors_header.h \
   %reldir%/storage.h \
-  %reldir%/tensor_pieces.c \
-  %reldir%/tensor_pieces.h
+  %reldir%/tensor_splits.c \
+  %reldir%/tensor_splits.h

@@ -59,7 +59,7 @@ static void add_updates(struct pen_writer *text, const struct pen_plan *plan,
   pen_writer_text(text, "\"updates\": {");
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     const struct pen_weight *weight = &plan->weights[i];
-    if (weight->piece == 0 && !weight->frozen) {
+    if (weight->split == 0 && !weight->frozen) {
       const uint64_t count = updates->most - pen_lag_of(updates->lag, i);
       pen_writer_text(text, separator);
       pen_writer_json(text, pen_checkpoint_tensor_name(name, weight, PEN_CHECKPOINT_VALUE));
@@ -148,7 +148,7 @@ int pen_manifest_write(int fd, const struct pen_plan *plan,
   const char *separator = "\n    ";
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     for (enum pen_checkpoint_tensor part = 0; part < PEN_CHECKPOINT_TENSORS; part++) {
-      if (plan->weights[i].piece == 0 && pen_checkpoint_tensor_exists(&plan->weights[i], part)) {
+      if (plan->weights[i].split == 0 && pen_checkpoint_tensor_exists(&plan->weights[i], part)) {
         pen_writer_text(&text, separator);
         add_hex_member(&text, pen_checkpoint_tensor_name(name, &plan->weights[i], part),
                        digests[PEN_CHECKPOINT_TENSORS * i + part]);
@@ -319,7 +319,7 @@ static void parse_updates(struct pen_manifest *manifest, const char *path, const
     const bool starts = !has_moments(manifest, i) &&
                         pen_checkpoint_tensor_exists(&plan->weights[i], PEN_CHECKPOINT_EXP_AVG);
     manifest->updates[i] = starts ? 0 : (uint64_t)count;
-    if (plan->weights[i].piece == 0) {
+    if (plan->weights[i].split == 0) {
       add_update_count(&hash, name, (uint64_t)count);
     }
   }

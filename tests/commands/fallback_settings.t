@@ -96,7 +96,7 @@ is "which prints a warning" "$(head -n 1 err)" "$former"
 refused "with both names it" "$former
 t.cfg:7: memory.extra_receive_buffers = 0: not together with memory.spare_slots, which is the same setting" \
   '( { pipeline = { ranks = 2; }; memory = { spare_slots = 0; extra_receive_buffers = 0; }; } )'
-refused "pieces by their former name" "t.cfg:7: tensor_parallel.partials = 2, in fallback 1: $may" \
+refused "splits by their former name" "t.cfg:7: tensor_parallel.partials = 2, in fallback 1: $may" \
   '( { pipeline = { ranks = 2; }; tensor_parallel = { partials = 2; }; } )'
 write '( { pipeline = { ranks = 3; }; }, { pipeline = { ranks = 2; }; } )' 'data_parallel = { replicas = 2; };'
 ok "plans with fallbacks are compiled" build t t.cfg

@@ -62,9 +62,9 @@ COMMAND_TESTS = \
   %reldir%/optimizer.t \
   %reldir%/options.t \
   %reldir%/packed_files.t \
-  %reldir%/pieces.t \
-  %reldir%/pieces_head.t \
-  %reldir%/pieces_text.t \
+  %reldir%/splits.t \
+  %reldir%/splits_head.t \
+  %reldir%/splits_text.t \
   %reldir%/plan.t \
   %reldir%/print.t \
   %reldir%/promela.t \

@@ -82,7 +82,7 @@ done <<'END'
 sum
 sum_chunks -s model.loss_rows=32
 sum_two    -s pipeline.ranks=2 -s pipeline.zero_bubble=true
-sum_pieces -s tensor_parallel.splits=2
+sum_splits -s tensor_parallel.splits=2
 END
 
 "$gen" --check -s model.loss_rows=33 "$scratch/llama.cfg" 2>"$scratch/err"
@@ -113,9 +113,9 @@ done <<END
 whole  whole
 chunks whole  -s model.loss_rows=32
 two    whole  -s model.loss_rows=32 -s pipeline.ranks=2
-pieces pieces -s tensor_parallel.splits=2
-split  pieces -s tensor_parallel.splits=2 -s model.loss_rows=32
-shared pieces -s tensor_parallel.splits=2 -s model.loss_rows=32 -s tensor_parallel.ranks=2
+splits splits -s tensor_parallel.splits=2
+split  splits -s tensor_parallel.splits=2 -s model.loss_rows=32
+shared splits -s tensor_parallel.splits=2 -s model.loss_rows=32 -s tensor_parallel.ranks=2
 END
 is "there are six texts" "$(wc -l <"$scratch/text_whole.out")" 6
 

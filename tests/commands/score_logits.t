@@ -56,10 +56,10 @@ END
 cd "$scratch" || exit 99
 ok "two ranks" build two model.cfg
 ok "in bf16, the head in chunks" build half model.cfg -s model.dtype=bf16 -s model.loss_rows=32 -s batch.microbatch=4
-split='-s tensor_parallel.splits=2' # the second piece of the vocabulary has fewer tokens
-ok "in pieces" build split model.cfg $split
-ok "in pieces and chunks, in bf16, on one rank" build chunks model.cfg $split -s model.dtype=bf16 -s model.loss_rows=32 -s batch.microbatch=4 -s pipeline.ranks=1
-ok "in pieces, packed" build packed model.cfg $split -s batch.packed=true
+split='-s tensor_parallel.splits=2' # the second split of the vocabulary has fewer tokens
+ok "in splits" build split model.cfg $split
+ok "in splits and chunks, in bf16, on one rank" build chunks model.cfg $split -s model.dtype=bf16 -s model.loss_rows=32 -s batch.microbatch=4 -s pipeline.ranks=1
+ok "in splits, packed" build packed model.cfg $split -s batch.packed=true
 ok "packed, on replicas that share out their weights" build shared model.cfg -s batch.packed=true -s data_parallel.replicas=2 \
   -s data_parallel.shard=weights
 make_tokens data.bin 2000

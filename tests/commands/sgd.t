@@ -33,8 +33,8 @@ same_as_whole layer -s data_parallel.shard=weights -s data_parallel.reduce=step
 whole=narrow
 ok "bf16, everything kept" train narrow -s model.dtype=bf16
 same_as_whole narrow_shards -s model.dtype=bf16 -s data_parallel.shard=weights
-whole=pieces
-ok "pieces" train pieces -s tensor_parallel.splits=2
+whole=splits
+ok "splits" train splits -s tensor_parallel.splits=2
 same_as_whole tensor -s tensor_parallel.splits=2 -s tensor_parallel.ranks=2
 
 # ---- memory: of elements 4 bytes a moment

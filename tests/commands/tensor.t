@@ -1,5 +1,5 @@
 #!/bin/sh
-# tensor.t: tensor_parallel.ranks: with one number of pieces (splits) the losses, norms and checkpoints of 1, 2 and 4 tensor ranks are the
+# tensor.t: tensor_parallel.ranks: with one number of splits (splits) the losses, norms and checkpoints of 1, 2 and 4 tensor ranks are the
 # same bits, whether they share the tokens between the matrices (sequence) or each has all, with any pipeline, replicas, sharding and recomputation; checkpoints continue at any degree; evaluation too; a lost rank is named by
 # its global rank; nothing is allocated between steps; what is not built is refused.
 . "${top_srcdir:-.}/tests/support/lib.sh"
@@ -56,8 +56,8 @@ packed_gpt2 one
 packed_gpt2 four    $T4 -s pipeline.ranks=2 -s pipeline.zero_bubble=true
 packed_gpt2 two_all $T2 $all
 END
-ok "other bits in 2 pieces than in 4 (the test can tell)" train llama_pieces llama -s tensor_parallel.splits=2 $T2
-ok "they are" other_bits llama_one llama_pieces
+ok "other bits in 2 splits than in 4 (the test can tell)" train llama_splits llama -s tensor_parallel.splits=2 $T2
+ok "they are" other_bits llama_one llama_splits
 
 # ---- 2 x 2 x 2 ranks: tensor x pipeline x replicas ----
 cp "$scratch/llama.cfg" "$scratch/cube.cfg"
@@ -144,7 +144,7 @@ ok "keeps the seal" "$scratch/sealed" train --data "$scratch/data.bin" --quiet -
 # ---- what is refused ----
 refused() { refused_what=$1 refused_text=$2; shift 2; fails "$refused_what" 78 "$refused_text" "$gen" --check "$@" "$scratch/llama.cfg"; }
 refused "3 tensor ranks" 'tensor_parallel.ranks' -s tensor_parallel.ranks=3 -s tensor_parallel.splits=4
-refused "fewer pieces than ranks" 'a power of two, at least tensor_parallel.ranks = 4' $T4 -s tensor_parallel.splits=2
+refused "fewer splits than ranks" 'a power of two, at least tensor_parallel.ranks = 4' $T4 -s tensor_parallel.splits=2
 two='-s cluster.hosts=[a,b] -s cluster.port=7000 -s pipeline.ranks=2'
 refused "tensor ranks on two hosts" 'a divisor of cluster.ranks_per_host' $T2 -s cluster.hosts=[a,b] -s cluster.port=7000
 refused "in turns" 'cluster.mapping' $T2 $two -s cluster.mapping=cyclic

@@ -29,7 +29,7 @@ llama layers     $T4 -s memory.recompute=layer
 qwen3 packed     $T2 -s batch.packed=true -s optimizer.clip_norm=0
 bf16 bf16        $T2 -s pipeline.ranks=2
 gpt2 tied        $T4 -s pipeline.ranks=2
-gpt2 tied_pieces $T2 -s pipeline.ranks=2 -s model.dtype=bf16
+gpt2 tied_splits $T2 -s pipeline.ranks=2 -s model.dtype=bf16
 llama optimizer  $T2 $cube -s data_parallel.shard=optimizer
 llama units      $T2 $cube -s data_parallel.shard=weights -s data_parallel.unit=layer
 END

@@ -1,13 +1,13 @@
 #!/bin/sh
 # tensor_fallback.t: a run with tensor ranks that has lost a host goes on with a plan of another number of tensor ranks, to the bits of an
-# undisturbed one: with fewer, with more, with as many and fewer stages; from copies in memory, whose pieces go to other members, and from the
+# undisturbed one: with fewer, with more, with as many and fewer stages; from copies in memory, whose splits go to other members, and from the
 # checkpoint.
 . "${top_srcdir:-.}/tests/support/lib.sh"
 . "$top_srcdir/tests/support/lose_hosts.sh"
 
 # ranks T [K]: the settings.
 ranks() { echo "tensor_parallel = { ranks = $1; splits = ${2-4}; };"; }
-kv_heads=4 vocab=257 # the last piece has fewer tokens
+kv_heads=4 vocab=257 # the last split has fewer tokens
 one='{ tensor_parallel = { ranks = 1; }; }'
 
 model two_one 2 '' "$one" "$(ranks 2)"
@@ -33,8 +33,8 @@ fallback 1    1f1b, 4 ranks of 1 stages on 2 hosts, *
 fallback 2    1f1b, 1 ranks of 1 stages and 4 tensor ranks on 1 hosts, *"
 matches "in JSON too" "$("$scratch/down" info --json)" '*"fallbacks":\[{"ranks":4,*,"tensor_ranks":1,*},{"ranks":1,*,"tensor_ranks":4,*}\],*'
 sed -i 's/tensor_parallel = { ranks = 4; };/tensor_parallel = { ranks = 8; };/' "$scratch/down.cfg"
-fails "more tensor ranks than pieces" 78 'tensor_parallel.splits = 4, in fallback 2: a power of two, at least tensor_parallel.ranks = 8' \
+fails "more tensor ranks than splits" 78 'tensor_parallel.splits = 4, in fallback 2: a power of two, at least tensor_parallel.ranks = 8' \
   "$gen" --check "$scratch/down.cfg"
 sed -i 's/tensor_parallel = { ranks = 8; };/tensor_parallel = { splits = 2; };/' "$scratch/down.cfg"
-fails "another number of pieces" 78 'tensor_parallel.splits = 2, in fallback 2: a fallback may change ' "$gen" --check "$scratch/down.cfg"
+fails "another number of splits" 78 'tensor_parallel.splits = 2, in fallback 2: a fallback may change ' "$gen" --check "$scratch/down.cfg"
 finish

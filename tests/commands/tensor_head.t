@@ -1,6 +1,6 @@
 #!/bin/sh
 # tensor_head.t: tensor ranks (tensor_parallel.ranks) whose head is tied to the embedding, or whose loss is computed by chunks of rows
-# (model.loss_rows): with one number of pieces and of rows the losses, norms and checkpoints of 1, 2 and 4 tensor ranks are the same bits, with any
+# (model.loss_rows): with one number of splits and of rows the losses, norms and checkpoints of 1, 2 and 4 tensor ranks are the same bits, with any
 # pipeline, replicas, sharding and recomputation; checkpoints continue at any degree; evaluation too.
 . "${top_srcdir:-.}/tests/support/lib.sh"
 

@@ -1,6 +1,6 @@
 #!/bin/sh
 # tensor_measure.t: measure with tensor ranks: a tensor rank's blocks without exchanges, and exchanges by their bytes; penstock-gen --costs takes
-# them for the same numbers of tensor ranks and pieces; penstock-plan chooses among those that were measured.
+# them for the same numbers of tensor ranks and splits; penstock-plan chooses among those that were measured.
 . "${top_srcdir:-.}/tests/support/lib.sh"
 plan=$top_builddir/penstock-plan
 cd "$scratch" || exit 99
@@ -67,7 +67,7 @@ refuses() {
 }
 refuses "costs of two tensor ranks are not those of one" \
   "flat.json: blocks: model.embed_tokens was not measured, but with tensor_parallel.ranks = 2 and splits = 2" --costs=flat.json -s tensor_parallel.ranks=1
-refuses "nor of two with four pieces" \
+refuses "nor of two with four splits" \
   "flat.json: blocks: model.embed_tokens was not measured with tensor_parallel.ranks = 2 and splits = 4, but with tensor_parallel.ranks = 2 and splits = 2" \
   --costs=flat.json -s tensor_parallel.splits=4
 refuses "nor of another microbatch" \
@@ -81,7 +81,7 @@ refuses "partials are a number" "bad.json: blocks[0].partials = 0.5: a whole num
 ok "a binary is built" build two two.cfg --blocks
 ./two measure --seconds 2 --output costs.json 2>err
 is "it measures; no step is skipped" "$? $(complaints err)" "0 "
-shows costs.json "blocks of two tensor ranks with two pieces, of four sizes, in four times" '
+shows costs.json "blocks of two tensor ranks with two splits, of four sizes, in four times" '
 assert len(r["blocks"]) == 20 and all((b["tensor"], b["partials"]) == (2, 2) for b in r["blocks"])
 assert sorted({b["microbatch"] for b in r["blocks"]}) == [1, 2, 4, 8]
 assert all(b[k] > 0 for b in r["blocks"] for k in ("forward", "backward_input", "backward_weight", "backward") if b["block"] != "model.embed_tokens")'
@@ -107,9 +107,9 @@ is "they are measured, whatever the number of cores" "$? $(complaints err)" "0 "
 shows four.json "all of them" '
 assert all((b["tensor"], b["partials"]) == (4, 4) for b in r["blocks"])
 assert [c["ranks"] for c in r["collectives"] if c["kind"] == "exchange"] == [4] * 6'
-ok "a binary with pieces on one rank is built" build pieces two.cfg --blocks -s tensor_parallel.ranks=1 -s tensor_parallel.splits=2
-ok "it measures" ./pieces measure --seconds 1 --output pieces.json
-shows pieces.json "one tensor rank with two pieces, which exchange nothing" '
+ok "a binary with splits on one rank is built" build splits two.cfg --blocks -s tensor_parallel.ranks=1 -s tensor_parallel.splits=2
+ok "it measures" ./splits measure --seconds 1 --output splits.json
+shows splits.json "one tensor rank with two splits, which exchange nothing" '
 assert all((b["tensor"], b["partials"]) == (1, 2) for b in r["blocks"])
 assert not [c for c in r["collectives"] if c["kind"] == "exchange"]'
 
@@ -143,7 +143,7 @@ costs '"tensor":1,"partials":1' '' >one.json
 "$plan" --refine=0 --costs=one.json cluster.cfg >out 2>err
 is "a listed number that was not measured is refused" "$? $(complaints err)" "65 one.json: blocks: none was measured with tensor_parallel.ranks = 2, of plan.tensor"
 "$plan" --refine=0 --costs=both.json -s tensor_parallel.splits=2 cluster.cfg >out 2>err
-is "... or with other pieces alone" "$? $(complaints err)" \
+is "... or with other splits alone" "$? $(complaints err)" \
   "65 both.json: blocks: none was measured with tensor_parallel.ranks = 1, of plan.tensor, and splits = 2"
 "$plan" --refine=0 --costs=one.json -p json -s plan.tensor=[1] cluster.cfg >out 2>err
 is "it need not be listed" "$? $(chosen out)" "0 1 "
@@ -153,7 +153,7 @@ is "without a list those that were measured are candidates" "$? $(chosen out)" "
 sed -i 's/microbatch = \[2\];/& tensor = [1, 2, 3];/' cluster.cfg
 ok "a binary that measures alone is built" build cluster cluster.cfg --blocks
 ok "it measures" ./cluster measure --seconds 1 --output cluster.json
-shows cluster.json "the numbers of the list that the model can have, with as many pieces" '
+shows cluster.json "the numbers of the list that the model can have, with as many splits" '
 assert sorted({(b["tensor"], b["partials"]) for b in r["blocks"]}) == [(1, 1), (2, 2)]'
 "$plan" --refine=0 --top=1000 --costs=cluster.json -p json cluster.cfg >out 2>err
 is "which are candidates" "$? $(chosen out)" "0 1 2 "

@@ -1,8 +1,8 @@
 #!/bin/sh
-# tensor_text.t: score, score --logits and generate with tensor ranks (tensor_parallel.ranks): with one number of pieces 1, 2 and 4 tensor ranks give
+# tensor_text.t: score, score --logits and generate with tensor ranks (tensor_parallel.ranks): with one number of splits 1, 2 and 4 tensor ranks give
 # the same bits of scores and logits and the same texts, in stages, with replicas, with chunks of rows, with the cache of keys and values and without it.
 . "${top_srcdir:-.}/tests/support/lib.sh"
-. "$top_srcdir/tests/support/pieces.sh"
+. "$top_srcdir/tests/support/splits.sh"
 
 make_tokens "$scratch/data.bin" 4000
 make_tokens "$scratch/text.bin" 400 7

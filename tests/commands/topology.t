@@ -386,8 +386,8 @@ tensor_parallel.ranks=3	-s tensor_parallel.ranks = 3: a power of two
 tensor_parallel.ranks=8	-s tensor_parallel.ranks = 8: a divisor of model.heads = 4
 tensor_parallel.ranks=2 shapes.sequence=[5] shapes.microbatches=[4]	-s tensor_parallel.ranks = 2: a divisor of shapes.sequence = 5
 tensor_parallel.ranks=2 tensor_parallel.splits=8	-s tensor_parallel.splits = 8: a divisor of model.heads = 4
-tensor_parallel.splits=4 model.vocab=9	-s tensor_parallel.splits = 4: so few that each piece has tokens of model.vocab = 9
-tensor_parallel.splits=256 model.layers=65 model.heads=256 model.head_dim=2 model.ffn=256 model.vocab=256 model.sequence=256	-s tensor_parallel.splits = 256: at most 16384 pieces of layers; x model.layers = 65
+tensor_parallel.splits=4 model.vocab=9	-s tensor_parallel.splits = 4: so few that each split has tokens of model.vocab = 9
+tensor_parallel.splits=256 model.layers=65 model.heads=256 model.head_dim=2 model.ffn=256 model.vocab=256 model.sequence=256	-s tensor_parallel.splits = 256: at most 16384 splits of layers; x model.layers = 65
 tensor_parallel.ranks=2 tensor_parallel.splits=1	-s tensor_parallel.splits = 1: a power of two, at least tensor_parallel.ranks = 2
 memory.recompute=[none,none,none]	-s memory.recompute = [none,none,none]: one choice, or a list of 2, one a stage
 costs.forward=[1,2,3]	-s costs.forward = [1,2,3]: one number, or a list of 2, one a stage

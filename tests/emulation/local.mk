@@ -9,7 +9,7 @@ tests/emulation/kernels/%.o: kernels/cuda/%.cu
 EMULATED_TESTS = \
   %reldir%/commands_emulated.t \
   %reldir%/hosts_emulated.t \
-  %reldir%/pieces_emulated.t \
+  %reldir%/splits_emulated.t \
   %reldir%/ranks_emulated.t \
   %reldir%/replicas_emulated.t \
   %reldir%/tensor_emulated.t \

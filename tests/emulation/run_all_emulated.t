@@ -35,19 +35,19 @@ ok "two ranks over ipc" put ipc_2 train.cfg -s cluster.device=cuda -s pipeline.r
 ok "pairs" put pairs_4 train.cfg -s cluster.device=cuda -s pipeline.stages_per_rank=2 -s pipeline.schedule=dual_pipe_v
 ok "bf16 on one rank" put bf16_1 train.cfg -s cluster.device=cuda -s model.dtype=bf16
 ok "bf16 on two" put bf16_4 train.cfg -s cluster.device=cuda -s model.dtype=bf16 -s pipeline.ranks=2
-pieces='-s cluster.device=cuda -s tensor_parallel.splits=2'
+splits='-s cluster.device=cuda -s tensor_parallel.splits=2'
 tensor='-s tensor_parallel.ranks=2'
-ok "two pieces on one rank" put pieces_1 train.cfg $pieces
-ok "two pieces on two ranks" put pieces_2 train.cfg $pieces -s pipeline.ranks=2
-ok "two tensor ranks" put tensor_2 train.cfg $pieces $tensor
-ok "each with all tokens" put tensor_all_2 train.cfg $pieces $tensor -s tensor_parallel.sequence=false
+ok "two splits on one rank" put splits_1 train.cfg $splits
+ok "two splits on two ranks" put splits_2 train.cfg $splits -s pipeline.ranks=2
+ok "two tensor ranks" put tensor_2 train.cfg $splits $tensor
+ok "each with all tokens" put tensor_all_2 train.cfg $splits $tensor -s tensor_parallel.sequence=false
 replicas='-s cluster.device=cuda -s pipeline.ranks=2 -s data_parallel.replicas=2 -s pipeline.microbatches=1'
 for shard in none optimizer weights; do
   ok "two replicas, shard = $shard" put "ipc_r2_$shard" train.cfg $replicas -s cluster.transport=ipc -s data_parallel.shard=$shard
 done
 nccl_rows=
 if test -f "$top_builddir/libemulated_nccl.a"; then
-  ok "two tensor ranks over NCCL" put nccl_tensor_2 train.cfg $pieces $tensor -s cluster.transport=nccl
+  ok "two tensor ranks over NCCL" put nccl_tensor_2 train.cfg $splits $tensor -s cluster.transport=nccl
   nccl_rows='nccl_tensor_2 nccl_2_put nccl_2_send nccl_4_put nccl_4_small'
   ok "two over NCCL" put nccl_2 train.cfg -s cluster.device=cuda -s pipeline.ranks=2 -s cluster.transport=nccl
   printf '#!/bin/sh\nPEN_EMULATED_NCCL_VERSION=22809 exec "%s/train_nccl_2" "$@"\n' "$programs" >"$programs/train_nccl_4"
@@ -80,8 +80,8 @@ is "run-all passes" "$?" 0
 is "and complains of nothing" "$(complaints "$scratch/err")" ""
 table=$(cat "$scratch/out/results.md")
 matches "the table names the chip" "$table" "# *, NVIDIA H100 80GB HBM3*"
-for row in facts device_ops kernels train llama_1b gpt2_124m bench hop two_ranks ipc_2 pairs_4 pieces_1 tensor_2 bf16_1 bf16_4 ipc_r2_none ipc_r2_weights \
-  $nccl_rows resume generate_tensor_2 pieces_2 tensor_all_2 ipc_r2_optimizer memcheck racecheck initcheck synccheck; do
+for row in facts device_ops kernels train llama_1b gpt2_124m bench hop two_ranks ipc_2 pairs_4 splits_1 tensor_2 bf16_1 bf16_4 ipc_r2_none ipc_r2_weights \
+  $nccl_rows resume generate_tensor_2 splits_2 tensor_all_2 ipc_r2_optimizer memcheck racecheck initcheck synccheck; do
   matches "the table has $row, which passed" "$table" "*
 | $row | passed (*"
 done

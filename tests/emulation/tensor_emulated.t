@@ -1,5 +1,5 @@
 #!/bin/sh
-# tensor_emulated.t: tensor ranks (tensor_parallel.ranks) on CUDA, each a process with an emulated GPU (emulate_streams.cc): with one number of pieces
+# tensor_emulated.t: tensor ranks (tensor_parallel.ranks) on CUDA, each a process with an emulated GPU (emulate_streams.cc): with one number of splits
 # the losses, norms and checkpoints of 1, 2 and 4 tensor ranks are the same bits, with any pipeline, replicas, sharding and recomputation, over ipc and
 # over NCCL, with and without a graph, whether each has all tokens or they share them; evaluation too; checkpoints continue at any degree; a lost rank is named.
 . "${top_srcdir:-.}/tests/support/lib.sh"
@@ -107,7 +107,7 @@ ok "with the same logits" cmp "$scratch/llama_one.logits" "$scratch/llama_two.lo
 ok "two that share the tokens score" score llama_two_runs
 ok "as one" cmp "$scratch/llama_one.scores" "$scratch/llama_two_runs.scores"
 ok "so do four" score llama_four
-ok "each of which has one piece" cmp "$scratch/llama_one.scores" "$scratch/llama_four.scores"
+ok "each of which has one split" cmp "$scratch/llama_one.scores" "$scratch/llama_four.scores"
 generate() { # NAME OPTION...
   generate_name=$1
   shift

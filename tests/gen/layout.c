@@ -175,7 +175,7 @@ static void drop_workspaces(struct pen_graph *graph) {
 /* Why a rank is above 1.03; null: it may not be. A block has its bytes for whole rows, though not
  * all its values are there at the op with most: an output not yet, an input no more; and a slot
  * waits for its message. That weighs where little is kept besides; what the rows have is packed as
- * closely there as anywhere. And what one op has for its library is in one piece, whatever small
+ * closely there as anywhere. And what one op has for its library is in one split, whatever small
  * blocks have free at that op: that weighs where the model is tiny and few microbatches are kept.
  * That it is so shows in the same plan of ops that need nothing, `light`: what it loses on that
  * rank is within the allowance, and so is what the plan itself loses beside its largest workspace.

@@ -36,9 +36,9 @@ GEN_TESTS = \
   %reldir%/verify_generation \
   %reldir%/verify_gradients \
   %reldir%/verify_order \
-  %reldir%/verify_members \
+  %reldir%/verify_tensor_ranks \
   %reldir%/verify_moves \
-  %reldir%/verify_pieces \
+  %reldir%/verify_splits \
   %reldir%/verify_random \
   %reldir%/verify_replicas \
   %reldir%/verify_rows \
@@ -88,9 +88,9 @@ GEN_TEST_LIBS = libtestsupport.a libgen.a $(LIBCONFIG_LIBS) $(JANSSON_LIBS) $(NE
 %canon_reldir%_verify_generation_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_gradients_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_order_LDADD = $(GEN_TEST_LIBS)
-%canon_reldir%_verify_members_LDADD = $(GEN_TEST_LIBS)
+%canon_reldir%_verify_tensor_ranks_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_moves_LDADD = $(GEN_TEST_LIBS)
-%canon_reldir%_verify_pieces_LDADD = $(GEN_TEST_LIBS)
+%canon_reldir%_verify_splits_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_random_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_replicas_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_rows_LDADD = $(GEN_TEST_LIBS)

@@ -180,7 +180,7 @@ static bool rows_by_targets(struct broken_plan *p) {
   return true;
 }
 
-/* What may find it before: bytes that the op's program does not keep so long, pieces of weights. */
+/* What may find it before: bytes that the op's program does not keep so long, splits of weights. */
 #define BYTES                                                                                \
   "has overwritten", "in the same bytes", "which nothing", "its bytes hold", "not complete", \
       "overlap"

@@ -208,8 +208,8 @@ static struct pen_collective *row_of_program(struct broken_plan *p) {
 
 /* Of an exchange between tensor ranks. */
 static struct pen_collective *row_of_exchange(struct broken_plan *p) {
-  return row_of_ops(p, PEN_OP_ALL_GATHER_PART,
-                    draw(p->seed, 2) ? PEN_OP_ALL_TO_ALL_PART : PEN_OP_ALL_GATHER_RUNS);
+  return row_of_ops(p, PEN_OP_ALL_GATHER_PARTIAL,
+                    draw(p->seed, 2) ? PEN_OP_ALL_TO_ALL_PARTIAL : PEN_OP_ALL_GATHER_SEQUENCE);
 }
 
 #define CHANGES_ROW(name, found, statement) \
@@ -240,7 +240,8 @@ static bool program_puts_twice(struct broken_plan *p) {
 /* An exchange has the other half of the slots, in its row and in its tensors: that of the exchanges
  * before and after it. */
 static bool fills_slots_in_use(struct broken_plan *p) {
-  uint32_t op = op_of_kind(p, draw(p->seed, 2) ? PEN_OP_ALL_GATHER_PART : PEN_OP_ALL_GATHER_RUNS);
+  uint32_t op =
+      op_of_kind(p, draw(p->seed, 2) ? PEN_OP_ALL_GATHER_PARTIAL : PEN_OP_ALL_GATHER_SEQUENCE);
   if (op == PEN_NONE) return false;
   struct pen_tensor *tensors = WRITABLE(struct pen_tensor, p->tables->tensors);
   const struct pen_collective *row = op_row(p, &ops_of(p)[op]);
@@ -330,6 +331,6 @@ static const struct defect defects[] = {
 };
 
 int main(void) {
-  share_pieces_of_plans();
+  share_splits_of_plans();
   return main_of_defects(defects, sizeof defects / sizeof *defects, 223606797);
 }

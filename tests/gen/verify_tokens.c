@@ -1,7 +1,7 @@
 /* verify_tokens.c: random plans whose tensor ranks share the tokens between the matrices
  * (tensor_parallel.sequence), and a defect: a run of other tokens, an exchange of other sequences,
  * a part that is missing, in a wrong slot or of a wrong member, a sum of its own run alone. Each is
- * rejected, by pieces.c, derivative.c, op_trace.c or moves.c, unless an earlier check has seen it.
+ * rejected, by splits.c, derivative.c, op_trace.c or moves.c, unless an earlier check has seen it.
  */
 #include "gen/verify/verify.h"
 #include "tests/support/op_changes.h"
@@ -25,20 +25,20 @@ static uint64_t slot_bytes(const struct broken_plan *p) {
 /* ---- runs ---- */
 
 static bool run_of_another_member(struct broken_plan *p) {
-  struct pen_op *op = OP_OF(p, PEN_OP_OWN_RUN, PEN_OP_POSITION);
+  struct pen_op *op = OP_OF(p, PEN_OP_SLICE_SEQUENCE, PEN_OP_POSITION);
   if (op) *dim_named(op, "first") += *dim_named(op, "run");
   return op;
 }
 
 static bool run_off_by_one(struct broken_plan *p) {
-  struct pen_op *op = OP_OF(p, PEN_OP_OWN_RUN, PEN_OP_POSITION);
+  struct pen_op *op = OP_OF(p, PEN_OP_SLICE_SEQUENCE, PEN_OP_POSITION);
   if (op) *dim_named(op, "first") += 1;
   return op;
 }
 
 /* Half as long sequences, and twice as many: of as many bytes. */
 static bool other_sequences(struct broken_plan *p) {
-  struct pen_op *op = OP_OF(p, PEN_OP_ALL_TO_ALL_PART, PEN_OP_ALL_GATHER_RUNS);
+  struct pen_op *op = OP_OF(p, PEN_OP_ALL_TO_ALL_PARTIAL, PEN_OP_ALL_GATHER_SEQUENCE);
   if (!op || *dim_named(op, "part") % 2) return false;
   *dim_named(op, "batch") *= 2;
   *dim_named(op, "part") /= 2;
@@ -46,7 +46,7 @@ static bool other_sequences(struct broken_plan *p) {
 }
 
 static bool other_sequences_in_all_parts(struct broken_plan *p) {
-  struct pen_op *op = OP_OF(p, PEN_OP_ALL_TO_ALL_PART);
+  struct pen_op *op = OP_OF(p, PEN_OP_ALL_TO_ALL_PARTIAL);
   if (!op || *dim_named(op, "part") % 2) return false;
   op -= *dim_named(op, "member");
   for (uint32_t m = 0; m < p->plan->tensor_ranks; m++) {
@@ -76,41 +76,41 @@ static bool other_runs(struct broken_plan *p) {
 /* ---- parts and slots ---- */
 
 static bool part_of_another_member(struct broken_plan *p) {
-  struct pen_op *op = OP_OF(p, PEN_OP_ALL_TO_ALL_PART);
+  struct pen_op *op = OP_OF(p, PEN_OP_ALL_TO_ALL_PARTIAL);
   if (op) *dim_named(op, "member") ^= 1;
   return op;
 }
 
 static bool part_left_out(struct broken_plan *p) {
-  struct pen_op *op = OP_OF(p, PEN_OP_ALL_TO_ALL_PART);
+  struct pen_op *op = OP_OF(p, PEN_OP_ALL_TO_ALL_PARTIAL);
   if (op) drop_op(p, index_of(p, op));
   return op;
 }
 
 static bool gather_left_out(struct broken_plan *p) {
-  struct pen_op *op = OP_OF(p, PEN_OP_ALL_GATHER_RUNS);
+  struct pen_op *op = OP_OF(p, PEN_OP_ALL_GATHER_SEQUENCE);
   if (op) drop_op(p, index_of(p, op));
   return op;
 }
 
 static bool gather_twice(struct broken_plan *p) {
-  struct pen_op *op = OP_OF(p, PEN_OP_ALL_GATHER_RUNS);
+  struct pen_op *op = OP_OF(p, PEN_OP_ALL_GATHER_SEQUENCE);
   if (op) double_op(p, index_of(p, op));
   return op;
 }
 
 /* The exchange before it begins when that has put its values. */
 static bool gather_too_early(struct broken_plan *p) {
-  struct pen_op *op = OP_OF(p, PEN_OP_ALL_GATHER_RUNS);
+  struct pen_op *op = OP_OF(p, PEN_OP_ALL_GATHER_SEQUENCE);
   const uint32_t from = op ? index_of(p, op) : 0,
-                 to = op ? last_before(p, from, PEN_OP_ALL_TO_ALL_PART) : PEN_NONE;
+                 to = op ? last_before(p, from, PEN_OP_ALL_TO_ALL_PARTIAL) : PEN_NONE;
   if (to == PEN_NONE) return false;
   move_op(p, from, to);
   return true;
 }
 
 static bool slots_of_the_other_set(struct broken_plan *p) {
-  struct pen_op *op = OP_OF(p, PEN_OP_ALL_GATHER_RUNS, PEN_OP_ALL_TO_ALL_PART);
+  struct pen_op *op = OP_OF(p, PEN_OP_ALL_GATHER_SEQUENCE, PEN_OP_ALL_TO_ALL_PARTIAL);
   const uint64_t set = p->plan->tensor_ranks * slot_bytes(p);
   if (!op) return false;
   slot_of(p, op)->offset += slot_of(p, op)->offset >= set ? -set : set;
@@ -118,24 +118,24 @@ static bool slots_of_the_other_set(struct broken_plan *p) {
 }
 
 static bool slot_of_another_member(struct broken_plan *p) {
-  struct pen_op *op = OP_OF(p, PEN_OP_ALL_GATHER_RUNS, PEN_OP_ALL_TO_ALL_PART);
+  struct pen_op *op = OP_OF(p, PEN_OP_ALL_GATHER_SEQUENCE, PEN_OP_ALL_TO_ALL_PARTIAL);
   if (!op) return false;
-  const bool later = op->kind == PEN_OP_ALL_TO_ALL_PART && *dim_named(op, "member") > 0;
+  const bool later = op->kind == PEN_OP_ALL_TO_ALL_PARTIAL && *dim_named(op, "member") > 0;
   slot_of(p, op)->offset += later ? -slot_bytes(p) : slot_bytes(p);
   return true;
 }
 
 /* What is left does not hold all runs. */
 static bool slots_too_small(struct broken_plan *p) {
-  struct pen_op *op = OP_OF(p, PEN_OP_ALL_GATHER_RUNS);
+  struct pen_op *op = OP_OF(p, PEN_OP_ALL_GATHER_SEQUENCE);
   if (op) WRITABLE(struct pen_rank_memory, p->plan->memory)[p->rank].exchange_bytes /= 2;
   return op;
 }
 
 /* ---- values ---- */
 
-TAKES(part_of_another_value, "x", false, PEN_OP_ALL_TO_ALL_PART)
-TAKES(gather_of_another_value, "x", false, PEN_OP_ALL_GATHER_RUNS)
+TAKES(part_of_another_value, "x", false, PEN_OP_ALL_TO_ALL_PARTIAL)
+TAKES(gather_of_another_value, "x", false, PEN_OP_ALL_GATHER_SEQUENCE)
 TAKES(gathered_at_another_place, "x", false, PEN_OP_LINEAR, PEN_OP_AFFINE)
 TAKES(gradient_at_another_place, "dy", false, PEN_OP_LINEAR_DX, PEN_OP_AFFINE_DX, PEN_OP_LINEAR_DW,
       PEN_OP_AFFINE_DW, PEN_OP_BIAS_DW)
@@ -145,7 +145,7 @@ static bool sum_of_the_own_run(struct broken_plan *p) {
   for (unsigned tries = 0; tries < 20; tries++) {
     struct pen_op *add = OP_OF(p, PEN_OP_ACCUMULATE);
     if (!add) return false;
-    const uint32_t before = last_before(p, index_of(p, add), PEN_OP_ALL_GATHER_PART);
+    const uint32_t before = last_before(p, index_of(p, add), PEN_OP_ALL_GATHER_PARTIAL);
     const struct pen_op *part = before == PEN_NONE ? NULL : &ops_of(p)[before];
     if (!part || part->dim[0] != add->dim[0] || part->dtype != PEN_F32) continue;
     add->operand[0] = part->operand[0];

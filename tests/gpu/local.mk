@@ -57,10 +57,10 @@ endif
 # What tests/gpu/run-all needs on a machine where nothing can be installed: the programs, and their libraries but for those of glibc, of the
 # compiler, and of CUDA with NCCL, which run-all looks for there; and all of it in one file that can be carried.
 # train.cfg as cpu, cuda: one rank; ipc_N and nccl_N: N ranks by that transport; zbv_N and pairs_N: by ipc, in zero_bubble_v and in dual_pipe_v;
-# bf16_N: by ipc, in bf16; pieces_N: by ipc, with weights in two pieces; tensor_N and nccl_tensor_N: one rank of N tensor ranks, by ipc and by nccl,
+# bf16_N: by ipc, in bf16; splits_N: by ipc, with weights in two splits; tensor_N and nccl_tensor_N: one rank of N tensor ranks, by ipc and by nccl,
 # tensor_all_N: each with all tokens;
 # ipc_rN_S and nccl_rN_S: N replicas of two ranks that share out S. And models of their own.
-GPU_TRAINED = cpu cuda ipc_2 ipc_4 ipc_8 zbv_4 pairs_4 bf16_1 bf16_4 pieces_1 pieces_2 tensor_2 tensor_all_2 $(GPU_REPLICAS) $(GPU_MODELS)
+GPU_TRAINED = cpu cuda ipc_2 ipc_4 ipc_8 zbv_4 pairs_4 bf16_1 bf16_4 splits_1 splits_2 tensor_2 tensor_all_2 $(GPU_REPLICAS) $(GPU_MODELS)
 GPU_REPLICAS = ipc_r2_none ipc_r2_optimizer ipc_r2_weights
 GPU_MODELS = gpt2_124m llama_1b
 GPU_TOPOLOGIES = tests/gpu/train.cfg tests/gpu/gpt2_124m.cfg tests/gpu/llama_1b.cfg
@@ -75,7 +75,7 @@ gpu_settings_nccl = $(gpu_settings_cuda) -s pipeline.ranks=$(2) -s cluster.trans
 gpu_settings_zbv = $(gpu_settings_ipc) -s pipeline.stages_per_rank=2 -s pipeline.schedule=zero_bubble_v
 gpu_settings_pairs = $(gpu_settings_ipc) -s pipeline.stages_per_rank=2 -s pipeline.schedule=dual_pipe_v
 gpu_settings_bf16 = $(gpu_settings_ipc) -s model.dtype=bf16
-gpu_settings_pieces = $(gpu_settings_ipc) -s tensor_parallel.splits=2
+gpu_settings_splits = $(gpu_settings_ipc) -s tensor_parallel.splits=2
 gpu_settings_tensor = $(gpu_settings_cuda) -s cluster.transport=$(if $(filter nccl_%,$(1)),nccl,ipc) -s tensor_parallel.ranks=$(lastword $(gpu_words)) \
   $(if $(filter all,$(gpu_words)),-s tensor_parallel.sequence=false)
 gpu_settings_replicas = $(call gpu_settings_$(word 1,$(1)),,2) -s data_parallel.replicas=$(patsubst r%,%,$(word 2,$(1))) \

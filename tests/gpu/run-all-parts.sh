@@ -169,8 +169,8 @@ sends() {
   ! grep -q 'messages by send' "$WORK/$1_put.out" 2>/dev/null || skip "as $1_put: this NCCL puts nothing"
   ranks "$1" "$2" PEN_NCCL=send
 }
-# Weights in two pieces, and gradients of two replicas, are added in another order than whole ones (on the CPU 2e-5 apart in 20 steps).
-pieces_1() { ranks pieces_1 - && agree "$WORK/train.log" "$WORK/pieces_1.log" 1e-4; }
+# Weights in two splits, and gradients of two replicas, are added in another order than whole ones (on the CPU 2e-5 apart in 20 steps).
+splits_1() { ranks splits_1 - && agree "$WORK/train.log" "$WORK/splits_1.log" 1e-4; }
 ipc_r2_none() { ranks ipc_r2_none - && agree "$WORK/train.log" "$WORK/ipc_r2_none.log" 1e-4; }
 
 # A run that was stopped and goes on has the bits of one that was not.
@@ -182,12 +182,12 @@ resume() {
 
 # Two tensor ranks generate what one rank does.
 generate_tensor_2() {
-  for plan in pieces_1 tensor_2; do
+  for plan in splits_1 tensor_2; do
     test -x "$PROGRAMS/train_$plan" || skip "train_$plan is not among the programs"
-    ours "train_$plan" generate --checkpoint "$WORK/pieces_1" --prompt "65 66" --tokens 8 --seed 3 --quiet >"$WORK/text.$plan" || return
+    ours "train_$plan" generate --checkpoint "$WORK/splits_1" --prompt "65 66" --tokens 8 --seed 3 --quiet >"$WORK/text.$plan" || return
     cat "$WORK/text.$plan"
   done
-  test -s "$WORK/text.pieces_1" && cmp "$WORK/text.pieces_1" "$WORK/text.tensor_2"
+  test -s "$WORK/text.splits_1" && cmp "$WORK/text.splits_1" "$WORK/text.tensor_2"
 }
 
 # ---- speed ----

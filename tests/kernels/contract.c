@@ -95,8 +95,8 @@ static int any_nan(const struct signature *s, const struct pen_call *call) {
  * with their sum: the sum has the NaN. */
 static bool may_lose_nan(const struct op_case *subject, const char *operand) {
   const enum pen_op_kind kind = subject->kind;
-  const bool is_piece = kind == PEN_OP_EMBEDDING && subject->dim[2] < subject->dim[4];
-  return is_piece || (kind == PEN_OP_EMBEDDING && strcmp(operand, "a") == 0) ||
+  const bool is_split = kind == PEN_OP_EMBEDDING && subject->dim[2] < subject->dim[4];
+  return is_split || (kind == PEN_OP_EMBEDDING && strcmp(operand, "a") == 0) ||
          kind == PEN_OP_EMBEDDING_SELECT || kind == PEN_OP_LOGITS_JOIN ||
          kind == PEN_OP_LOGITS_MAXIMUM || kind == PEN_OP_HEAD_MAXIMUM;
 }

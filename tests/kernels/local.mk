@@ -16,7 +16,7 @@ KERNEL_TESTS = \
   %reldir%/onednn \
   %reldir%/open \
   %reldir%/optimizer \
-  %reldir%/pieces \
+  %reldir%/splits \
   %reldir%/product_bf16 \
   %reldir%/rope \
   %reldir%/rows \
@@ -41,7 +41,7 @@ KERNEL_TEST_LIBS = libtestsupport.a $(KERNEL_ARCHIVES) libkernels.a $(BLAS_LIBS)
 %canon_reldir%_onednn_LDADD = $(KERNEL_TEST_LIBS)
 %canon_reldir%_open_LDADD = $(KERNEL_TEST_LIBS)
 %canon_reldir%_optimizer_LDADD = $(KERNEL_TEST_LIBS)
-%canon_reldir%_pieces_LDADD = $(KERNEL_TEST_LIBS)
+%canon_reldir%_splits_LDADD = $(KERNEL_TEST_LIBS)
 %canon_reldir%_product_bf16_SOURCES = %reldir%/product_bf16.c %reldir%/product_wide_bf16.c
 %canon_reldir%_product_bf16_LDADD = $(KERNEL_TEST_LIBS)
 %canon_reldir%_rope_LDADD = $(KERNEL_TEST_LIBS)

@@ -32,7 +32,7 @@ static int open_fixture(void **state) {
   assert_non_null(f);
   for (uint32_t w = 0; w < WEIGHTS; w++) {
     f->weights[w].rank = w % 2;
-    f->weights[w].piece_count = 1;
+    f->weights[w].split_count = 1;
   }
   f->stages[1].rank = f->rank_hosts[1] = 1;
   f->profile.stages = f->stages;

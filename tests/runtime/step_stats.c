@@ -223,7 +223,7 @@ static void test_replicas_add_gradients_in_their_order(void **state) {
                                         .signal_group = no_signal,
                                         .group_begin = no_call,
                                         .group_end = no_call};
-  const struct pen_weight weight = {.count = REPLICAS * PEN_NORM_BLOCK, .piece_count = 1};
+  const struct pen_weight weight = {.count = REPLICAS * PEN_NORM_BLOCK, .split_count = 1};
   const struct pen_plan plan = {.replica_count = REPLICAS,
                                 .tensor_ranks = 1,
                                 .shard_ranks = REPLICAS,

@@ -96,7 +96,7 @@ void model_files(struct checkpoint_model *model) {
 
 void model_whole(struct pen_weight *weight) {
   weight->tensor = weight->name;
-  weight->piece_count = 1;
+  weight->split_count = 1;
   weight->tensor_dim[0] = weight->dim[0];
   weight->tensor_dim[1] = weight->dim[1];
   weight->run_count = weight->run_stride = weight->count;

@@ -36,7 +36,7 @@ struct checkpoint_model {
   char model_header[MODEL_HEADER_BYTES], optimizer_header[MODEL_HEADER_BYTES];
 };
 
-/* Makes the weight the whole of a tensor of its name: sets the columns of pieces. */
+/* Makes the weight the whole of a tensor of its name: sets the columns of splits. */
 void model_whole(struct pen_weight *weight);
 
 /* Sets the headers and the file offsets of the weights. */

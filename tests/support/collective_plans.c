@@ -38,10 +38,10 @@ static const char *sharing_text(uint64_t *seed) {
 static bool splits_weights, has_members, shares_tokens;
 
 void split_weights_of_plans(void) { splits_weights = true; }
-void share_pieces_of_plans(void) { splits_weights = has_members = true; }
+void share_splits_of_plans(void) { splits_weights = has_members = true; }
 void share_tokens_of_plans(void) { splits_weights = has_members = shares_tokens = true; }
 
-static const char *pieces_text(uint64_t *seed) {
+static const char *splits_text(uint64_t *seed) {
   if (!splits_weights) return "";
   if (!has_members)
     return ONE_OF(seed, "tensor_parallel = { splits = 2; };\n",
@@ -84,7 +84,7 @@ static const char *model_text(uint64_t *seed) {
 }
 
 /* Tensors have several blocks of PEN_NORM_BLOCK elements, so that each replica has a shard. The
- * last of 4 pieces of the vocabulary has fewer rows. */
+ * last of 4 splits of the vocabulary has fewer rows. */
 static const char *random_text(uint64_t *seed) {
   const size_t which = draw(seed, sizeof schedules / sizeof *schedules);
   const unsigned ranks = schedules[which].even ? 2 : 1 + (unsigned)draw(seed, 3),
@@ -103,7 +103,7 @@ static const char *random_text(uint64_t *seed) {
                        : 160,
       draw(seed, 2) ? "bf16" : "f32", splits_weights ? split_model_text(seed) : model_text(seed),
       draw(seed, 2) ? "0" : "1.0", splits_weights || draw(seed, 8) ? "cpu" : "cuda",
-      ONE_OF(seed, "none", "full", "layer", "attention"), sharing_text(seed), pieces_text(seed));
+      ONE_OF(seed, "none", "full", "layer", "attention"), sharing_text(seed), splits_text(seed));
 }
 
 /* ---- parts ---- */

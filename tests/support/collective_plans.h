@@ -21,11 +21,11 @@ int main_of_kinds(const struct defect_kind *kinds, size_t count, uint64_t seed);
 /* The same, each defect being a kind of its own. */
 int main_of_defects(const struct defect *defects, size_t count, uint64_t seed);
 
-/* The plans of the program have split weights, in 2 or 4 pieces. Before main_of_...(). */
+/* The plans of the program have split weights, in 2 or 4 splits. Before main_of_...(). */
 void split_weights_of_plans(void);
 /* And they have 2 or 4 tensor ranks, of which the last has fewer tokens. The second: they share the
  * tokens between the matrices, too; else some do. */
-void share_pieces_of_plans(void);
+void share_splits_of_plans(void);
 void share_tokens_of_plans(void);
 
 /* Turns a part to another rank. */

@@ -45,7 +45,7 @@ ends() {
   ok "... after three steps without a finding" test "$(wc -l <"$scratch/log")" -ge 3
   read=computed
   if test -n "$writer"; then read=read writer=", from rank $writer"; fi
-  tensor=$(echo "$tensor" | sed 's/\[/\\[/g') # of a piece
+  tensor=$(echo "$tensor" | sed 's/\[/\\[/g') # of a split
   case $place in sent) tensor="s*put*" action="*" ;; tied) tensor=$tensor.bf16 action="*" ;; esac # other names where it is read
   matches "... the line" "$(complaints "$scratch/err")" \
     "penstock: rank $rank (pid [0-9]*, host $(hostname)) $read other bits: $action, $tensor, element $element: [0-9n-]*, then [0-9n-]*$writer"

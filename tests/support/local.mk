@@ -52,5 +52,5 @@ EXTRA_DIST += \
   %reldir%/kernels.sh \
   %reldir%/layers.awk \
   %reldir%/lib.sh \
-  %reldir%/pieces.sh \
+  %reldir%/splits.sh \
   %reldir%/train.sh

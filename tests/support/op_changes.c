@@ -95,19 +95,19 @@ struct pen_op *op_of_generation(struct broken_plan *p, int kind) {
   return NULL;
 }
 
-/* Of which piece a tensor is, by its name: "weight[1].bf16". */
-static char piece_of_tensor(const struct broken_plan *p, uint32_t tensor) {
+/* Of which split a tensor is, by its name: "weight[1].bf16". */
+static char split_of_tensor(const struct broken_plan *p, uint32_t tensor) {
   const char *bracket = strchr(p->tables->tensors[tensor].name, '[');
   return bracket ? bracket[1] : 0;
 }
 
-/* An op of generation takes the operand of another piece's. */
+/* An op of generation takes the operand of another split's. */
 bool generation_takes(struct broken_plan *p, int kind, const char *operand) {
   for (unsigned tries = 0; tries < 20; tries++) {
     struct pen_op *op = op_of_generation(p, kind);
     const int k = op ? operand_named(op, operand) : 0;
     const struct pen_op *other = op ? other_op(p, op, k) : NULL;
-    if (!other || piece_of_tensor(p, other->operand[k]) == piece_of_tensor(p, op->operand[k]))
+    if (!other || split_of_tensor(p, other->operand[k]) == split_of_tensor(p, op->operand[k]))
       continue;
     op->operand[k] = other->operand[k];
     return true;

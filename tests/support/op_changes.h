@@ -35,7 +35,7 @@ bool exchange_own_operands(struct broken_plan *p, int kind, const char *one, con
 /* An op of a profile of generation, which the part is turned to; null: no rank has one. */
 struct pen_op *op_of_generation(struct broken_plan *p, int kind);
 
-/* An op of generation takes the operand of another piece's. */
+/* An op of generation takes the operand of another split's. */
 bool generation_takes(struct broken_plan *p, int kind, const char *operand);
 
 /* The ties of a plan that trains, or null. `apart`: their messages, too. */

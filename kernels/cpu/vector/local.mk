@@ -10,7 +10,7 @@ BF16_SOURCES = \
   %reldir%/isa.h \
   %reldir%/layernorm.c \
   %reldir%/loss.c \
-  %reldir%/loss_pieces.c \
+  %reldir%/loss_splits.c \
   %reldir%/multiply.h \
   %reldir%/norm.c \
   %reldir%/rope.c \

@@ -1,6 +1,6 @@
-/* verify_pieces.c: random plans with split weights (tensor_parallel.splits) and a defect: pieces
+/* verify_splits.c: random plans with split weights (tensor_parallel.splits) and a defect: splits
  * that are mixed, left out, added twice or in another order, or read before their sum is complete.
- * Each is rejected, by pieces.c or by the gradients that it changes, unless an earlier check has
+ * Each is rejected, by splits.c or by the gradients that it changes, unless an earlier check has
  * seen it. */
 #include "gen/verify/verify.h"
 #include "tests/support/op_changes.h"
@@ -11,14 +11,14 @@ TAKES(columns_of_another, "w", false, PEN_OP_LINEAR, PEN_OP_AFFINE)
 TAKES(columns_exchanged, "w", true, PEN_OP_LINEAR, PEN_OP_AFFINE)
 TAKES(rows_of_another, "w", false, PEN_OP_LINEAR, PEN_OP_AFFINE_ROWS)
 TAKES(rows_exchanged, "w", true, PEN_OP_LINEAR, PEN_OP_AFFINE_ROWS)
-TAKES(bias_of_another_piece, "bias", false, PEN_OP_AFFINE, PEN_OP_BIAS)
+TAKES(bias_of_another_split, "bias", false, PEN_OP_AFFINE, PEN_OP_BIAS)
 TAKES(bias_of_another_sum, "bias", false, PEN_OP_SUM_PARTIALS)
-TAKES(input_of_another_piece, "x", false, PEN_OP_LINEAR, PEN_OP_AFFINE_ROWS)
-TAKES(keys_of_another_piece, "k", false, PEN_OP_ATTENTION)
-TAKES(gradient_by_another_piece, "w", false, PEN_OP_LINEAR_DX, PEN_OP_AFFINE_DX)
-TAKES(chain_of_another_piece, "a", false, PEN_OP_LINEAR_DX, PEN_OP_AFFINE_DX)
+TAKES(input_of_another_split, "x", false, PEN_OP_LINEAR, PEN_OP_AFFINE_ROWS)
+TAKES(keys_of_another_split, "k", false, PEN_OP_ATTENTION)
+TAKES(gradient_by_another_split, "w", false, PEN_OP_LINEAR_DX, PEN_OP_AFFINE_DX)
+TAKES(chain_of_another_split, "a", false, PEN_OP_LINEAR_DX, PEN_OP_AFFINE_DX)
 
-static bool gate_of_another_piece(struct broken_plan *p) {
+static bool gate_of_another_split(struct broken_plan *p) {
   int kinds[PEN_OP_COUNT];
   size_t count = 0;
   for (int kind = 0; kind < PEN_OP_COUNT; kind++)
@@ -66,7 +66,7 @@ static bool sum_without_residual(struct broken_plan *p) {
   return false;
 }
 
-/* What reads a sum of all pieces reads the half that is its first operand. */
+/* What reads a sum of all splits reads the half that is its first operand. */
 static bool half_as_a_whole(struct broken_plan *p) {
   for (unsigned tries = 0; tries < 20; tries++) {
     struct pen_op *op = OP_OF(p, PEN_OP_SUM_PARTIALS);
@@ -101,7 +101,7 @@ static bool other_splits(struct broken_plan *p) {
   return changes_dim(op, "splits", splits ? (int64_t)draw(p->seed, 2) * 2 * splits : 2);
 }
 
-TAKES(heads_of_another_piece, "x", false, PEN_OP_RMSNORM)
+TAKES(heads_of_another_split, "x", false, PEN_OP_RMSNORM)
 
 /* ---- vocabulary ---- */
 
@@ -123,7 +123,7 @@ static bool embedding_without_the_rest(struct broken_plan *p) {
   return false;
 }
 
-/* The maximum is that of the pieces before the last. */
+/* The maximum is that of the splits before the last. */
 static bool maximum_before_the_last(struct broken_plan *p) {
   struct pen_op *op =
       OP_OF(p, PEN_OP_LOGITS_SUM, PEN_OP_CROSS_ENTROPY_COLUMNS, PEN_OP_HEAD_SUM,
@@ -137,7 +137,7 @@ static bool maximum_before_the_last(struct broken_plan *p) {
   return true;
 }
 
-/* The sum of exponentials is that of the first half of the pieces. */
+/* The sum of exponentials is that of the first half of the splits. */
 static bool sum_of_half(struct broken_plan *p) {
   struct pen_op *op = OP_OF(p, PEN_OP_CROSS_ENTROPY_COLUMNS, PEN_OP_HEAD_LOSS_COLUMNS,
                             PEN_OP_HEAD_LOSS_COLUMNS_DW, PEN_OP_HEAD_LOSS_COLUMNS_B);
@@ -172,30 +172,30 @@ TAKES(loss_gradients_exchanged, "dlogits", true, PEN_OP_CROSS_ENTROPY_COLUMNS)
 
 /* ---- the table ---- */
 
-/* A weight that is a piece; null: there is none. */
-static struct pen_weight *some_piece(struct broken_plan *p) {
+/* A weight that is a split; null: there is none. */
+static struct pen_weight *some_split(struct broken_plan *p) {
   struct pen_weight *weights = WRITABLE(struct pen_weight, p->plan->weights);
   for (unsigned tries = 0; tries < 100; tries++) {
     struct pen_weight *weight = &weights[draw(p->seed, p->plan->weight_count)];
-    if (weight->piece_count > 1) return weight;
+    if (weight->split_count > 1) return weight;
   }
   return NULL;
 }
 
-static bool another_piece(struct broken_plan *p) {
-  struct pen_weight *weight = some_piece(p);
-  if (weight) weight->piece ^= 1;
+static bool another_split(struct broken_plan *p) {
+  struct pen_weight *weight = some_split(p);
+  if (weight) weight->split ^= 1;
   return weight;
 }
 
 static bool another_place(struct broken_plan *p) {
-  struct pen_weight *weight = some_piece(p);
+  struct pen_weight *weight = some_split(p);
   if (weight) weight->run_first += weight->run_first ? -(uint64_t)1 : 1;
   return weight;
 }
 
 static bool other_runs(struct broken_plan *p) {
-  struct pen_weight *weight = some_piece(p);
+  struct pen_weight *weight = some_split(p);
   if (!weight) return false;
   if (draw(p->seed, 2))
     weight->run_stride *= 2;
@@ -205,14 +205,14 @@ static bool other_runs(struct broken_plan *p) {
 }
 
 static bool another_tensor(struct broken_plan *p) {
-  struct pen_weight *weight = some_piece(p);
+  struct pen_weight *weight = some_split(p);
   if (weight) weight->tensor = weight->name;
   return weight;
 }
 
-static bool fewer_pieces(struct broken_plan *p) {
-  struct pen_weight *weight = some_piece(p);
-  if (weight) weight->piece_count = draw(p->seed, 2) ? 1 : 2 * weight->piece_count;
+static bool fewer_splits(struct broken_plan *p) {
+  struct pen_weight *weight = some_split(p);
+  if (weight) weight->split_count = draw(p->seed, 2) ? 1 : 2 * weight->split_count;
   return weight;
 }
 
@@ -244,7 +244,7 @@ static bool joins_elsewhere(struct broken_plan *p) {
   return op && changes_dim(op, "first", op->dim[2] ? op->dim[2] - 1 : 1);
 }
 
-/* The loss, whose logits the command reads, has those that were joined before the last piece. */
+/* The loss, whose logits the command reads, has those that were joined before the last split. */
 static bool samples_before_the_last(struct broken_plan *p) {
   struct pen_op *op = op_of_generation(p, PEN_OP_CROSS_ENTROPY);
   if (!op) return false;
@@ -270,7 +270,7 @@ static bool exchange_ties(struct broken_plan *p, size_t offset, size_t bytes) {
   return true;
 }
 
-static bool ties_of_other_pieces(struct broken_plan *p) {
+static bool ties_of_other_splits(struct broken_plan *p) {
   return exchange_ties(p, offsetof(struct pen_tie, weight), sizeof(uint32_t));
 }
 static bool head_values_exchanged(struct broken_plan *p) {
@@ -286,7 +286,7 @@ static bool a_tie_fewer(struct broken_plan *p) {
   return true;
 }
 
-/* Of the last piece, so that it is next to nothing. */
+/* Of the last split, so that it is next to nothing. */
 static bool tie_further_away(struct broken_plan *p) {
   struct pen_tie *tie = some_ties(p, true);
   if (!tie) return false;
@@ -333,17 +333,17 @@ static bool head_adds_to_embedding(struct broken_plan *p) {
 #define TABLE "counted: ", "whole: ", TIES
 
 static const struct defect defects[] = {
-    {"columns of another piece or weight", columns_of_another, {WRONG, BYTES}},
+    {"columns of another split or weight", columns_of_another, {WRONG, BYTES}},
     {"columns of two products exchanged", columns_exchanged, {WRONG, BYTES}},
-    {"rows of another piece or weight", rows_of_another, {WRONG, BYTES}},
+    {"rows of another split or weight", rows_of_another, {WRONG, BYTES}},
     {"rows of two products exchanged", rows_exchanged, {WRONG, BYTES}},
-    {"a bias of another piece", bias_of_another_piece, {WRONG, BYTES}},
+    {"a bias of another split", bias_of_another_split, {WRONG, BYTES}},
     {"a bias of another sum", bias_of_another_sum, {WRONG, BYTES}},
-    {"a product with another piece", input_of_another_piece, {WRONG, BYTES}},
-    {"a gate of another piece", gate_of_another_piece, {WRONG, BYTES}},
-    {"keys of another piece", keys_of_another_piece, {WRONG, BYTES}},
-    {"dx by another piece", gradient_by_another_piece, {WRONG, BYTES}},
-    {"dx added to another piece's", chain_of_another_piece, {WRONG, BYTES}},
+    {"a product with another split", input_of_another_split, {WRONG, BYTES}},
+    {"a gate of another split", gate_of_another_split, {WRONG, BYTES}},
+    {"keys of another split", keys_of_another_split, {WRONG, BYTES}},
+    {"dx by another split", gradient_by_another_split, {WRONG, BYTES}},
+    {"dx added to another split's", chain_of_another_split, {WRONG, BYTES}},
     {"dx of a user is lost", chain_lost, {WRONG}},
     {"partial sums added in reverse", added_in_reverse, {WRONG, BYTES}},
     {"a partial sum twice", added_twice, {WRONG, BYTES}},
@@ -352,33 +352,33 @@ static const struct defect defects[] = {
     {"a half read as a whole", half_as_a_whole, {WRONG, BYTES}},
     {"one run of tokens", fewer_runs, {WRONG, "workspace"}},
     {"another number of splits", other_splits, {WRONG}},
-    {"heads of another piece", heads_of_another_piece, {WRONG, BYTES}},
+    {"heads of another split", heads_of_another_split, {WRONG, BYTES}},
     {"rows of the vocabulary from elsewhere", rows_from_elsewhere, {WRONG}},
-    {"an embedding of one piece", embedding_without_the_rest, {WRONG}},
+    {"an embedding of one split", embedding_without_the_rest, {WRONG}},
     {"the maximum of some logits", maximum_before_the_last, {WRONG, BYTES}},
     {"the sum of some exponentials", sum_of_half, {WRONG, BYTES}},
-    {"chunks of another piece", chunks_of_another, {WRONG, BYTES}},
-    {"the loss of another piece by chunks", chunk_loss_of_another, {WRONG, BYTES}},
-    {"dw of another piece by chunks", chunk_weight_of_another, {WRONG, BYTES}},
+    {"chunks of another split", chunks_of_another, {WRONG, BYTES}},
+    {"the loss of another split by chunks", chunk_loss_of_another, {WRONG, BYTES}},
+    {"dw of another split by chunks", chunk_weight_of_another, {WRONG, BYTES}},
     {"dx of two losses exchanged", chunk_gradients_exchanged, {WRONG, BYTES}},
     {"dw of two losses exchanged", chunk_sums_exchanged, {WRONG, BYTES}},
     {"other chunks", other_chunks, {WRONG}},
     {"fewer tokens", fewer_tokens, {WRONG}},
-    {"exponentials of another piece", exponentials_of_another, {WRONG, BYTES}},
-    {"the loss of another piece", loss_of_another, {WRONG, BYTES}},
+    {"exponentials of another split", exponentials_of_another, {WRONG, BYTES}},
+    {"the loss of another split", loss_of_another, {WRONG, BYTES}},
     {"gradients of two losses exchanged", loss_gradients_exchanged, {WRONG, BYTES}},
-    {"another number of a piece", another_piece, {TABLE, WRONG}},
-    {"a piece at another place", another_place, {TABLE}},
-    {"other runs of a piece", other_runs, {TABLE}},
-    {"a piece of another tensor", another_tensor, {TABLE}},
-    {"another number of pieces", fewer_pieces, {TABLE}},
-    {"joined logits of another piece", joins_another, {WRONG, BYTES}},
-    {"joined logits of one piece", joins_without_the_rest, {WRONG}},
+    {"another number of a split", another_split, {TABLE, WRONG}},
+    {"a split at another place", another_place, {TABLE}},
+    {"other runs of a split", other_runs, {TABLE}},
+    {"a split of another tensor", another_tensor, {TABLE}},
+    {"another number of splits", fewer_splits, {TABLE}},
+    {"joined logits of another split", joins_another, {WRONG, BYTES}},
+    {"joined logits of one split", joins_without_the_rest, {WRONG}},
     {"joined logits elsewhere", joins_elsewhere, {WRONG}},
     {"tokens by the logits before the last", samples_before_the_last, {WRONG, BYTES}},
-    {"generation by another piece", generates_by_another, {WRONG, BYTES}},
-    {"cached keys of another piece", caches_another, {WRONG, BYTES}},
-    {"ties of other pieces", ties_of_other_pieces, {TIES}},
+    {"generation by another split", generates_by_another, {WRONG, BYTES}},
+    {"cached keys of another split", caches_another, {WRONG, BYTES}},
+    {"ties of other splits", ties_of_other_splits, {TIES}},
     {"values of two ties exchanged", head_values_exchanged, {TIES}},
     {"gradients of two ties exchanged", head_gradients_exchanged, {TIES}},
     {"a tie fewer", a_tie_fewer, {TIES}},

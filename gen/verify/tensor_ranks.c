@@ -1,13 +1,13 @@
 /* members.c: do the members of a rank have what their ops need?
  *
- * All members run the ops of one table. A member after the first has other pieces, of which the
+ * All members run the ops of one table. A member after the first has other splits, of which the
  * last may have fewer rows of the vocabulary, and so other dims in some ops (plan.h, member_dim).
  * What the first member's programs were proved to read and write at which bytes holds for the
  * others if their tensors are at most as large; that they use them alike is checked here: all ops
  * that name a tensor have the same bytes of it. What they compute is checked by gradients.c, with
  * the context that is made here, for every member whose dims differ; the others run the same ops on
- * other pieces. */
-#include "gen/verify/members.h"
+ * other splits. */
+#include "gen/verify/tensor_ranks.h"
 
 #include <string.h>
 
@@ -36,11 +36,11 @@ static const char *place_problem(const struct pen_weight *first, const struct pe
 static bool check_places(const struct pen_plan *plan, struct pen_problem *problem) {
   for (uint32_t index = 0; index < plan->weight_count; index++) {
     const struct pen_weight *own = &plan->weights[index];
-    const uint32_t pieces = own->piece_count, member = pen_first_member(plan, own);
-    if (pieces > 1 && pieces % pen_group_size(plan, PEN_TENSOR))
+    const uint32_t splits = own->split_count, member = pen_first_member(plan, own);
+    if (splits > 1 && splits % pen_group_size(plan, PEN_TENSOR))
       return pen_problem_note(problem, PEN_NONE, PEN_NONE,
-                              "%s is one of %u pieces, which %u tensor ranks cannot share",
-                              own->name, pieces, pen_group_size(plan, PEN_TENSOR));
+                              "%s is one of %u splits, which %u tensor ranks cannot share",
+                              own->name, splits, pen_group_size(plan, PEN_TENSOR));
     if (member == 0) continue;
     const struct pen_weight *first = &plan->weights[pen_first_member_weight(plan, index)];
     const char *wrong = place_problem(first, own);
@@ -57,10 +57,10 @@ bool pen_check_members(const struct pen_plan *plan, struct pen_problem *problem)
     return pen_problem_note(problem, PEN_NONE, PEN_NONE, "%u tensor ranks: not a power of two",
                             ranks);
   for (uint32_t index = 0; index < plan->weight_count; index++)
-    if (plan->weights[index].piece_count == 0 ||
-        plan->weights[index].piece >= plan->weights[index].piece_count ||
-        plan->weights[index].piece > index)
-      return pen_problem_note(problem, PEN_NONE, PEN_NONE, "counted: %s is not one of its pieces",
+    if (plan->weights[index].split_count == 0 ||
+        plan->weights[index].split >= plan->weights[index].split_count ||
+        plan->weights[index].split > index)
+      return pen_problem_note(problem, PEN_NONE, PEN_NONE, "counted: %s is not one of its splits",
                               plan->weights[index].name);
   for (uint32_t n = 0; n < plan->member_dim_count; n++) {
     const struct pen_member_dim *dim = &plan->member_dims[n];

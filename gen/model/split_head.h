@@ -1,12 +1,12 @@
-/* piece_head.h: the forms of the head of split weights (pieces.h), by which a model ends: with the
+/* split_head.h: the forms of the head of split weights (splits.h), by which a model ends: with the
  * mean cross-entropy of x times `weight` (vocab, width) transposed, which with model.tie_embeddings
  * is the embedding's. Call them after all other weights. */
-#ifndef PEN_PIECE_HEAD_H
-#define PEN_PIECE_HEAD_H
+#ifndef PEN_SPLIT_HEAD_H
+#define PEN_SPLIT_HEAD_H
 
 #include "gen/model/graph.h"
 
-/* With the logits of each piece for all rows. */
+/* With the logits of each split for all rows. */
 void pen_op_head_columns(struct pen_graph *graph, uint32_t x, const char *weight, double deviation,
                          const struct pen_declared *targets);
 
@@ -14,7 +14,7 @@ void pen_op_head_columns(struct pen_graph *graph, uint32_t x, const char *weight
 void pen_op_head_chunks(struct pen_graph *graph, uint32_t x, const char *weight, double deviation,
                         const struct pen_declared *targets, int64_t chunk);
 
-/* For the command generate, which reads the logits of whole rows: those of all pieces are joined
+/* For the command generate, which reads the logits of whole rows: those of all splits are joined
  * before the loss, which it does not use. */
 void pen_op_head_joined(struct pen_graph *graph, uint32_t x, const char *weight, double deviation,
                         const struct pen_declared *targets);

@@ -1,8 +1,8 @@
-/* pieces.c: builds split weights and the ops that differ with them (see pieces.h).
+/* splits.c: builds split weights and the ops that differ with them (see splits.h).
  *
- * Whatever the number of tensor ranks, the ops run piece by piece with the shape of a piece, and
- * partial sums are added pairwise: (0+1)+(2+3). So bits depend on the number of pieces alone. */
-#include "gen/model/pieces.h"
+ * Whatever the number of tensor ranks, the ops run split by split with the shape of a split, and
+ * partial sums are added pairwise: (0+1)+(2+3). So bits depend on the number of splits alone. */
+#include "gen/model/splits.h"
 
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
@@ -15,29 +15,29 @@
 #include "gen/topology/weight_decay.h"
 #include "runtime/plan/plan.h"
 
-bool pen_graph_next_piece(struct pen_graph *graph, uint32_t k) {
-  graph->piece = graph->pieces > 1 && k < graph->own_pieces ? k : PEN_NONE;
-  return k < graph->own_pieces;
+bool pen_graph_next_split(struct pen_graph *graph, uint32_t k) {
+  graph->split = graph->splits > 1 && k < graph->own_splits ? k : PEN_NONE;
+  return k < graph->own_splits;
 }
 
-static uint32_t first_own_piece(const struct pen_graph *graph) {
-  return graph->tensor_rank * graph->own_pieces;
+static uint32_t first_own_split(const struct pen_graph *graph) {
+  return graph->tensor_rank * graph->own_splits;
 }
 
 bool pen_graph_has_weight(const struct pen_graph *graph, size_t weight) {
   const struct pen_weight *of = &graph->weight[weight];
-  return of->piece_count == 1 || of->piece / graph->own_pieces == graph->tensor_rank;
+  return of->split_count == 1 || of->split / graph->own_splits == graph->tensor_rank;
 }
 
 /* ---- weights ---- */
 
-/* The number of the current piece among all: with one, 0. */
-static uint32_t piece_index(const struct pen_graph *graph) {
-  return graph->piece == PEN_NONE ? 0 : first_own_piece(graph) + graph->piece;
+/* The number of the current split among all: with one, 0. */
+static uint32_t split_index(const struct pen_graph *graph) {
+  return graph->split == PEN_NONE ? 0 : first_own_split(graph) + graph->split;
 }
 
-static const char *piece_name(const char *name, uint32_t piece) {
-  return pen_text("%s[%u]", name, piece);
+static const char *split_name(const char *name, uint32_t split) {
+  return pen_text("%s[%u]", name, split);
 }
 
 /* How a tensor is split. */
@@ -55,19 +55,19 @@ static uint64_t columns_of(const struct split *of) {
   return (uint64_t)(of->dim[1] ? of->dim[1] : 1);
 }
 
-/* Adds piece k; PEN_NONE: another tensor rank has it. Rows of a matrix are consecutive; columns,
+/* Adds split k; PEN_NONE: another tensor rank has it. Rows of a matrix are consecutive; columns,
  * and elements of a vector, are a run of each group. */
-static uint32_t add_piece(struct pen_graph *graph, const struct split *of, uint32_t k) {
+static uint32_t add_split(struct pen_graph *graph, const struct split *of, uint32_t k) {
   const bool rows = of->axis == 0 && of->dim[1] != 0;
   const uint64_t whole = (uint64_t)(of->dim[of->axis] / of->groups),
-                 most = (whole + graph->pieces - 1) / graph->pieces, first = k * most,
+                 most = (whole + graph->splits - 1) / graph->splits, first = k * most,
                  count = whole - first < most ? whole - first : most,
                  unit = rows ? columns_of(of) : 1;
   struct pen_weight weight = {
-      .name = piece_name(of->name, k),
+      .name = split_name(of->name, k),
       .tensor = of->name,
-      .piece = k,
-      .piece_count = graph->pieces,
+      .split = k,
+      .split_count = graph->splits,
       .dim_count = of->dim[1] ? 2 : 1,
       .dim = {(uint64_t)of->dim[0], (uint64_t)of->dim[1]},
       .tensor_dim = {(uint64_t)of->dim[0], (uint64_t)of->dim[1]},
@@ -78,7 +78,7 @@ static uint32_t add_piece(struct pen_graph *graph, const struct split *of, uint3
       .deviation = of->deviation,
       .weight_decay = pen_weight_decay_of(graph->topology, of->name, of->dim[1] != 0)};
   weight.dim[of->axis] = count * (uint64_t)of->groups;
-  if (k / graph->own_pieces != graph->tensor_rank) {
+  if (k / graph->own_splits != graph->tensor_rank) {
     pen_add_weight_row(graph, &weight);
     return PEN_NONE;
   }
@@ -86,16 +86,16 @@ static uint32_t add_piece(struct pen_graph *graph, const struct split *of, uint3
                         pen_text("%s%s.grad", weight.name, of->tied ? ".head" : ""));
 }
 
-/* The current piece of a tensor, whose pieces are added at the first call. */
-static uint32_t piece_of(struct pen_graph *graph, const struct split *of) {
-  if (graph->pieces == 1)
+/* The current split of a tensor, whose splits are added at the first call. */
+static uint32_t split_of(struct pen_graph *graph, const struct split *of) {
+  if (graph->splits == 1)
     return pen_graph_weight(graph, of->name, of->dim[0], of->dim[1], of->initial, of->deviation);
-  uint32_t value = pen_weight_of_block(graph, piece_name(of->name, piece_index(graph)));
+  uint32_t value = pen_weight_of_block(graph, split_name(of->name, split_index(graph)));
   if (value != PEN_NONE) return value;
   if (of->tied) graph->tied = (uint32_t)graph->weight_count;
-  for (uint32_t k = 0; k < graph->pieces; k++) {
-    uint32_t added = add_piece(graph, of, k);
-    if (k == piece_index(graph)) value = added;
+  for (uint32_t k = 0; k < graph->splits; k++) {
+    uint32_t added = add_split(graph, of, k);
+    if (k == split_index(graph)) value = added;
   }
   return value;
 }
@@ -108,12 +108,12 @@ static struct split split_matrix(const char *name, int64_t rows, int64_t columns
 uint32_t pen_graph_columns(struct pen_graph *graph, const char *name, int64_t out, int64_t in,
                            double deviation) {
   const struct split of = split_matrix(name, out, in, 0, deviation);
-  return piece_of(graph, &of);
+  return split_of(graph, &of);
 }
 
 uint32_t pen_graph_columns_bias(struct pen_graph *graph, const char *name, int64_t out) {
   const struct split of = {name, {out, 0}, 0, 1, PEN_INITIAL_ZEROS, 0, false};
-  return piece_of(graph, &of);
+  return split_of(graph, &of);
 }
 
 uint32_t pen_op_affine_columns(struct pen_graph *graph, const char *value, uint32_t x,
@@ -123,7 +123,7 @@ uint32_t pen_op_affine_columns(struct pen_graph *graph, const char *value, uint3
   const struct split vector = {pen_text("%s.bias", name), {out, 0}, 0,    groups,
                                PEN_INITIAL_ZEROS,         0,        false};
   matrix.groups = groups;
-  const uint32_t weight = piece_of(graph, &matrix), bias = piece_of(graph, &vector);
+  const uint32_t weight = split_of(graph, &matrix), bias = split_of(graph, &vector);
   return pen_op_affine(graph, value, x, weight, bias, PEN_NONE);
 }
 
@@ -160,7 +160,7 @@ static void add_next(struct pen_graph *graph, struct pen_op_list *list, struct p
 static uint32_t member_part(struct pen_graph *graph, struct pen_op_list *list, uint32_t value,
                             uint32_t m, const char *name) {
   const struct pen_value of = graph->value[value];
-  struct pen_op *op = pen_op_append(list, PEN_OP_ALL_GATHER_PART);
+  struct pen_op *op = pen_op_append(list, PEN_OP_ALL_GATHER_PARTIAL);
   op->dtype = of.dtype;
   op->dim[0] = (int64_t)of.elements;
   op->dim[1] = m;
@@ -182,7 +182,7 @@ static void exchange_parts(struct pen_graph *graph, struct pen_op_list *list, ui
 /* Begins the sum of all members' values again, with these; all but the last addition. */
 static void add_members(struct pen_graph *graph, struct pen_op_list *list, struct pen_pairwise *sum,
                         uint32_t value, const char *name) {
-  uint32_t part[PEN_PIECES_MAX];
+  uint32_t part[PEN_SPLITS_MAX];
   exchange_parts(graph, list, value, sum->by_tokens, name, part);
   *sum = (struct pen_pairwise){.kind = sum->kind, .count = sum->count};
   for (uint32_t m = 0; m < pen_graph_tensor_ranks(graph); m++)
@@ -193,13 +193,13 @@ void pen_pairwise_add(struct pen_graph *graph, struct pen_op_list *list, struct 
                       uint32_t value, const char *name) {
   const uint32_t members = pen_graph_tensor_ranks(graph), all = 2 * sum->count;
   add_next(graph, list, sum, value, members == 1 ? sum->count : all, name);
-  if (members > 1 && sum->added == graph->own_pieces)
+  if (members > 1 && sum->added == graph->own_splits)
     add_members(graph, list, sum, sum->sum[0], name);
 }
 
 uint32_t pen_sum_of_members(struct pen_graph *graph, struct pen_op_list *list, uint32_t value,
                             const char *name) {
-  struct pen_pairwise sum = {.kind = PEN_OP_ADD, .count = graph->pieces};
+  struct pen_pairwise sum = {.kind = PEN_OP_ADD, .count = graph->splits};
   add_members(graph, list, &sum, value, name);
   return pen_pairwise_total(graph, list, &sum, name, PEN_ROLE_ACTIVATION);
 }
@@ -215,21 +215,21 @@ uint32_t pen_pairwise_round(struct pen_graph *graph, struct pen_op_list *list, c
   return pen_append_with_outputs(graph, list, PEN_OP_SUM_PARTIALS, name,
                                  (uint32_t[]){sum->sum[0], sum->sum[1], addend, bias},
                                  (int64_t[]){pen_held_rows(graph), width, graph->rows,
-                                             graph->topology->sequence, graph->pieces},
+                                             graph->topology->sequence, graph->splits},
                                  5, PEN_ROLE_ACTIVATION)
       ->operand[4];
 }
 
-/* Adds the products of the pieces of x with those of a weight that is split by rows, of op `kind`,
+/* Adds the products of the splits of x with those of a weight that is split by rows, of op `kind`,
  * but for the last addition. */
 static struct pen_pairwise multiply_rows(struct pen_graph *graph, int kind, const char *name,
                                          const uint32_t *x, const struct split *of, int64_t in,
                                          int64_t out) {
-  struct pen_pairwise sum = {.kind = PEN_OP_ADD, .by_tokens = true, .count = graph->pieces};
-  for (uint32_t k = 0; pen_graph_next_piece(graph, k); k++) {
+  struct pen_pairwise sum = {.kind = PEN_OP_ADD, .by_tokens = true, .count = graph->splits};
+  for (uint32_t k = 0; pen_graph_next_split(graph, k); k++) {
     uint32_t part =
-        pen_append_forward(graph, kind, name, (uint32_t[]){x[k], piece_of(graph, of), PEN_NONE},
-                           (int64_t[]){graph->rows, in / graph->pieces, out, graph->pieces},
+        pen_append_forward(graph, kind, name, (uint32_t[]){x[k], split_of(graph, of), PEN_NONE},
+                           (int64_t[]){graph->rows, in / graph->splits, out, graph->splits},
                            (size_t)pen_signature_of(kind)->dim_count);
     pen_pairwise_add(graph, &graph->forward, &sum, part, pen_local_name(graph, name));
   }
@@ -240,7 +240,7 @@ uint32_t pen_op_linear_rows(struct pen_graph *graph, const char *name, const uin
                             const char *weight, int64_t out, int64_t in, double deviation,
                             uint32_t addend) {
   const struct split of = split_matrix(weight, out, in, 1, deviation);
-  if (graph->pieces == 1) return pen_op_linear(graph, name, x[0], piece_of(graph, &of), addend);
+  if (graph->splits == 1) return pen_op_linear(graph, name, x[0], split_of(graph, &of), addend);
   const struct pen_pairwise sum = multiply_rows(graph, PEN_OP_LINEAR, name, x, &of, in, out);
   return pen_pairwise_round(graph, &graph->forward, pen_local_name(graph, name), &sum, addend,
                             PEN_NONE, out);
@@ -251,8 +251,8 @@ uint32_t pen_op_affine_rows(struct pen_graph *graph, const char *value, const ui
                             uint32_t addend) {
   const struct split of = split_matrix(pen_text("%s.weight", name), in, out, 0, deviation);
   const char *bias_name = pen_text("%s.bias", name);
-  if (graph->pieces == 1) {
-    const uint32_t weight = piece_of(graph, &of),
+  if (graph->splits == 1) {
+    const uint32_t weight = split_of(graph, &of),
                    bias = pen_graph_weight(graph, bias_name, out, 0, PEN_INITIAL_ZEROS, 0);
     return pen_op_affine(graph, value, x[0], weight, bias, addend);
   }
@@ -264,12 +264,12 @@ uint32_t pen_op_affine_rows(struct pen_graph *graph, const char *value, const ui
 
 /* ---- vocabulary ---- */
 
-int64_t pen_piece_first_row(const struct pen_graph *graph, uint32_t weight) {
+int64_t pen_split_first_row(const struct pen_graph *graph, uint32_t weight) {
   const struct pen_weight *shape = &graph->weight[graph->value[weight].weight];
   return (int64_t)(shape->run_first / shape->tensor_dim[1]);
 }
 
-int64_t pen_piece_row_count(const struct pen_graph *graph, uint32_t weight) {
+int64_t pen_split_row_count(const struct pen_graph *graph, uint32_t weight) {
   return (int64_t)graph->weight[graph->value[weight].weight].dim[0];
 }
 
@@ -277,8 +277,8 @@ int64_t pen_piece_row_count(const struct pen_graph *graph, uint32_t weight) {
 static uint32_t select_rows(struct pen_graph *graph, const char *name, uint32_t tokens, uint32_t x,
                             const struct split *of) {
   const uint32_t members = pen_graph_tensor_ranks(graph);
-  const int64_t most = (of->dim[0] + graph->pieces - 1) / graph->pieces * graph->own_pieces;
-  uint32_t part[PEN_PIECES_MAX], y = PEN_NONE;
+  const int64_t most = (of->dim[0] + graph->splits - 1) / graph->splits * graph->own_splits;
+  uint32_t part[PEN_SPLITS_MAX], y = PEN_NONE;
   if (members == 1) return x;
   const uint32_t held = pen_held_numbers(graph, pen_text("%s.tokens", name), tokens);
   exchange_parts(graph, &graph->forward, x, true, pen_local_name(graph, name), part);
@@ -297,23 +297,23 @@ uint32_t pen_op_embedding_rows(struct pen_graph *graph, const char *name,
   const struct pen_topology *t = graph->topology;
   const struct split of = split_matrix(weight, t->model_vocab, t->model_hidden, 0, deviation);
   uint32_t y = PEN_NONE;
-  for (uint32_t k = 0; pen_graph_next_piece(graph, k); k++) {
-    const uint32_t table = piece_of(graph, &of);
+  for (uint32_t k = 0; pen_graph_next_split(graph, k); k++) {
+    const uint32_t table = split_of(graph, &of);
     y = pen_op_embedding(graph, name, pen_graph_data(graph, tokens), table, y);
   }
   return select_rows(graph, name, pen_graph_data(graph, tokens), y, &of);
 }
 
-uint32_t pen_graph_head_piece(struct pen_graph *graph, const char *weight, double deviation) {
+uint32_t pen_graph_head_split(struct pen_graph *graph, const char *weight, double deviation) {
   const struct pen_topology *t = graph->topology;
   struct split of = split_matrix(weight, t->model_vocab, t->model_hidden, 0, deviation);
   of.tied = t->model_tie_embeddings;
-  return piece_of(graph, &of);
+  return split_of(graph, &of);
 }
 
 uint32_t pen_greatest_of_members(struct pen_graph *graph, uint32_t own) {
   const uint32_t members = pen_graph_tensor_ranks(graph);
-  uint32_t part[PEN_PIECES_MAX];
+  uint32_t part[PEN_SPLITS_MAX];
   if (members == 1) return own;
   for (uint32_t m = 0; m < members; m++)
     part[m] = member_part(graph, &graph->forward, own, m, pen_local_name(graph, "maximum"));

@@ -1,7 +1,7 @@
-/* verify_members.c: random plans with tensor ranks (tensor_parallel.ranks) and a defect: parts of
- * sums that are exchanged wrongly, slots that are used too early, too late or by others, weights
+/* verify_tensor_ranks.c: random plans with tensor ranks (tensor_parallel.ranks) and a defect: parts
+ * of sums that are exchanged wrongly, slots that are used too early, too late or by others, weights
  * and dims of members that are not theirs. Each is rejected, by op_trace.c, moves.c, members.c or
- * pieces.c,
+ * splits.c,
  * unless an earlier check has seen it. */
 #include "gen/verify/verify.h"
 #include "tests/support/op_changes.h"
@@ -10,7 +10,7 @@
 
 /* A member's part of an exchange on some rank; null: there is none. */
 static struct pen_op *some_part(struct broken_plan *p) {
-  return OP_OF(p, PEN_OP_ALL_GATHER_PART, PEN_OP_ALL_TO_ALL_PART);
+  return OP_OF(p, PEN_OP_ALL_GATHER_PARTIAL, PEN_OP_ALL_TO_ALL_PARTIAL);
 }
 
 static int64_t *member_of(struct pen_op *part) {
@@ -31,7 +31,7 @@ static uint64_t slot_bytes(const struct broken_plan *p) {
   return p->plan->memory[p->rank].exchange_bytes / (2 * p->plan->tensor_ranks);
 }
 
-TAKES(part_of_another_value, "x", false, PEN_OP_ALL_GATHER_PART, PEN_OP_ALL_TO_ALL_PART)
+TAKES(part_of_another_value, "x", false, PEN_OP_ALL_GATHER_PARTIAL, PEN_OP_ALL_TO_ALL_PARTIAL)
 
 /* All parts of an exchange are of another value: the members agree. */
 static bool exchange_of_another_value(struct broken_plan *p) {
@@ -72,20 +72,20 @@ static bool exchange_left_out(struct broken_plan *p) {
 }
 
 static bool signal_left_out(struct broken_plan *p) {
-  struct pen_op *op = OP_OF(p, PEN_OP_SIGNAL_MEMBERS);
+  struct pen_op *op = OP_OF(p, PEN_OP_SIGNAL_TENSOR);
   if (op) drop_op(p, (uint32_t)(op - ops_of(p)));
   return op;
 }
 
 static bool signal_twice(struct broken_plan *p) {
-  struct pen_op *op = OP_OF(p, PEN_OP_SIGNAL_MEMBERS);
+  struct pen_op *op = OP_OF(p, PEN_OP_SIGNAL_TENSOR);
   if (op) double_op(p, (uint32_t)(op - ops_of(p)));
   return op;
 }
 
 /* Before the first exchange of its program, which then uses the second slots. */
 static bool signal_at_the_start(struct broken_plan *p) {
-  struct pen_op *op = OP_OF(p, PEN_OP_SIGNAL_MEMBERS);
+  struct pen_op *op = OP_OF(p, PEN_OP_SIGNAL_TENSOR);
   const uint32_t from = op ? (uint32_t)(op - ops_of(p)) : 0;
   if (op) move_op(p, from, program_of(p, from)->first_op);
   return op;
@@ -171,7 +171,7 @@ static bool result_in_a_slot(struct broken_plan *p) {
     for (uint32_t n = 0; n < program->op_count; n++) {
       const struct pen_op *part = &ops_of(p)[program->first_op + n];
       const bool puts =
-          part->kind == PEN_OP_ALL_GATHER_PART || part->kind == PEN_OP_ALL_TO_ALL_PART;
+          part->kind == PEN_OP_ALL_GATHER_PARTIAL || part->kind == PEN_OP_ALL_TO_ALL_PARTIAL;
       if (!puts || part->dtype != PEN_F32 ||
           slot_of(p, part)->bytes != p->tables->tensors[result].bytes)
         continue;
@@ -211,7 +211,7 @@ static bool maximum_of_one_member(struct broken_plan *p) {
            made = writer_of(p, first, *maximum);
   while (made != PEN_NONE && ops_of(p)[made].kind == PEN_OP_MAXIMUM)
     made = writer_of(p, first, ops_of(p)[made].operand[0]);
-  if (made == PEN_NONE || ops_of(p)[made].kind != PEN_OP_ALL_GATHER_PART) return false;
+  if (made == PEN_NONE || ops_of(p)[made].kind != PEN_OP_ALL_GATHER_PARTIAL) return false;
   *maximum = ops_of(p)[made].operand[0];
   return true;
 }
@@ -239,7 +239,7 @@ static bool tie_of_the_first_member(struct broken_plan *p) {
   return tie;
 }
 
-/* A message has the pieces of all members. */
+/* A message has the splits of all members. */
 static bool message_of_all_members(struct broken_plan *p) {
   struct pen_message *message = message_of_ties(p);
   if (message) message->bytes *= p->plan->tensor_ranks;
@@ -249,7 +249,7 @@ static bool message_of_all_members(struct broken_plan *p) {
 /* ---- generation ---- */
 
 static bool generation_without_a_part(struct broken_plan *p) {
-  const struct pen_op *op = op_of_generation(p, PEN_OP_ALL_GATHER_PART);
+  const struct pen_op *op = op_of_generation(p, PEN_OP_ALL_GATHER_PARTIAL);
   if (op) drop_op(p, (uint32_t)(op - ops_of(p)));
   return op;
 }
@@ -402,12 +402,12 @@ static const struct defect defects[] = {
     {"generation without a part", generation_without_a_part, {WRONG, BYTES}},
     {"sampled columns elsewhere", sampled_columns_elsewhere, {WRONG}},
     {"sampled rows by other numbers", sampled_rows_by_targets, {WRONG, BYTES}},
-    {"sampled columns of another piece", sampled_columns_of_another, {WRONG, BYTES}},
+    {"sampled columns of another split", sampled_columns_of_another, {WRONG, BYTES}},
     {"a member's weight in another place", weight_in_another_place, {"is in another place"}},
     {"a member's weight of another kind", weight_of_another_kind, {"is of another kind"}},
     {"another number of members",
      other_members,
-     {"whole: ", "derived: ", "in use: ", "moved: ", "tensor rank", "pieces", "slot", "than ",
+     {"whole: ", "derived: ", "in use: ", "moved: ", "tensor rank", "splits", "slot", "than ",
       "in this program has written"}},
     {"a member's dim off by one", dim_off_by_one, {MEMBER}},
     {"a member's dim is left out", dim_left_out, {MEMBER}},
@@ -418,6 +418,6 @@ static const struct defect defects[] = {
 };
 
 int main(void) {
-  share_pieces_of_plans();
+  share_splits_of_plans();
   return main_of_defects(defects, sizeof defects / sizeof *defects, 141421356);
 }

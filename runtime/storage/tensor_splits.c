@@ -1,5 +1,5 @@
-/* tensor_pieces.c: copies pieces of tensors (see tensor_pieces.h). */
-#include "runtime/storage/tensor_pieces.h"
+/* tensor_splits.c: copies splits of tensors (see tensor_splits.h). */
+#include "runtime/storage/tensor_splits.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -14,25 +14,25 @@ struct pen_tensor_run pen_first_run(const struct pen_weight *weight, uint64_t fi
 }
 
 uint32_t pen_splits_of(const struct pen_plan *plan) {
-  uint32_t most = 1; /* all tensors that are split have as many pieces */
+  uint32_t most = 1; /* all tensors that are split have as many splits */
   for (uint32_t i = 0; i < plan->weight_count; i++) {
-    most = plan->weights[i].piece_count > most ? plan->weights[i].piece_count : most;
+    most = plan->weights[i].split_count > most ? plan->weights[i].split_count : most;
   }
   return most;
 }
 
-bool pen_has_pieces(const struct pen_plan *plan) { return pen_splits_of(plan) > 1; }
+bool pen_has_splits(const struct pen_plan *plan) { return pen_splits_of(plan) > 1; }
 
 uint32_t pen_first_token(const struct pen_plan *plan, uint32_t tensor_rank) {
-  const uint32_t pieces = pen_splits_of(plan), rows = (plan->vocab + pieces - 1) / pieces,
-                 first = rows * pen_member_pieces(plan, pieces) * tensor_rank;
+  const uint32_t splits = pen_splits_of(plan), rows = (plan->vocab + splits - 1) / splits,
+                 first = rows * pen_member_splits(plan, splits) * tensor_rank;
   return first < plan->vocab ? first : plan->vocab;
 }
 
 float *pen_tensor_destination(struct pen_whole_tensor *whole, const struct pen_weight *weight,
                               float *to, bool *known) {
   *known = false;
-  if (weight->piece_count == 1) {
+  if (weight->split_count == 1) {
     return to;
   }
   *known = whole->name != NULL && strcmp(whole->name, weight->tensor) == 0;
@@ -50,7 +50,7 @@ float *pen_tensor_destination(struct pen_whole_tensor *whole, const struct pen_w
 void pen_tensor_read(const struct pen_whole_tensor *whole, const struct pen_weight *weight,
                      float *to) {
   uint64_t first = 0;
-  while (weight->piece_count > 1 && first < weight->count) {
+  while (weight->split_count > 1 && first < weight->count) {
     const struct pen_tensor_run run = pen_first_run(weight, first, weight->count - first);
     memcpy(to + run.element, whole->values + run.tensor_element, run.count * sizeof *to);
     first += run.count;

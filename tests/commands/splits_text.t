@@ -1,9 +1,9 @@
 #!/bin/sh
-# pieces_text.t: score and generate with split weights (tensor_parallel.splits): scores depend on the number of pieces alone, not on ranks, are almost
+# splits_text.t: score and generate with split weights (tensor_parallel.splits): scores depend on the number of splits alone, not on ranks, are almost
 # those of whole weights, and have eval's loss; the text does not depend on ranks, nor on the cache of keys and values, and its likeliest tokens are
 # those of score's logits.
 . "${top_srcdir:-.}/tests/support/lib.sh"
-. "$top_srcdir/tests/support/pieces.sh"
+. "$top_srcdir/tests/support/splits.sh"
 
 make_tokens "$scratch/data.bin" 4000
 describe llama 4 ''
@@ -15,13 +15,13 @@ cd "$scratch" || exit 99
 
 for family in llama gpt2 qwen3; do
   ok "$family: whole weights" build "${family}_whole" $family.cfg
-  ok "$family: in 4 pieces" build "${family}_one" $family.cfg $split
-  ok "$family: in 4 pieces on two ranks" build "${family}_two" $family.cfg $split -s pipeline.ranks=2
-  ok "$family: in 4 pieces without a cache" build "${family}_uncached" $family.cfg $split -s generate.prompts=0 -s pipeline.ranks=2
-  ok "$family: in 4 pieces, for three prompts at once" build "${family}_three" $family.cfg $split -s generate.prompts=3
+  ok "$family: in 4 splits" build "${family}_one" $family.cfg $split
+  ok "$family: in 4 splits on two ranks" build "${family}_two" $family.cfg $split -s pipeline.ranks=2
+  ok "$family: in 4 splits without a cache" build "${family}_uncached" $family.cfg $split -s generate.prompts=0 -s pipeline.ranks=2
+  ok "$family: in 4 splits, for three prompts at once" build "${family}_three" $family.cfg $split -s generate.prompts=3
   ok "$family: trains" "./${family}_one" train --data data.bin --quiet --seed 7 --checkpoint $family.ckpt
 done
-ok "llama: in 4 pieces by chunks of rows" build llama_rows llama.cfg $split -s model.loss_rows=32 -s batch.microbatch=4
+ok "llama: in 4 splits by chunks of rows" build llama_rows llama.cfg $split -s model.loss_rows=32 -s batch.microbatch=4
 ok "llama: on replicas that share out their weights" build llama_shared llama.cfg $split -s data_parallel.replicas=2 -s data_parallel.shard=weights
 
 # ---- score ----
@@ -44,7 +44,7 @@ for family in llama gpt2 qwen3; do
   ok "$family: the loss of eval" sh -c "paste '${family}_one.result' eval.result | tr -d '{}\"' | sed 's/[a-z]*://g' |
     awk -F '[,\t]' '{ d = \$1 - \$4; exit !(d < 0.3 && d > -0.3 && \$1 > 0.1) }'"
 done
-ok "llama: other bits in 4 pieces than whole (the test can tell)" sh -c '! cmp -s llama_one.json llama_whole.json'
+ok "llama: other bits in 4 splits than whole (the test can tell)" sh -c '! cmp -s llama_one.json llama_whole.json'
 for name in rows shared; do
   ok "llama: $name scores" score llama_$name
   ok "llama: $name has the scores of the others" nearly 1e-6 llama_one llama_$name

@@ -1,7 +1,7 @@
-/* tensor_pieces.h: the tensors of files and the weights that are pieces of them (plan.h, Pieces).
+/* tensor_splits.h: the tensors of files and the weights that are splits of them (plan.h, Splits).
  */
-#ifndef PEN_TENSOR_PIECES_H
-#define PEN_TENSOR_PIECES_H
+#ifndef PEN_TENSOR_SPLITS_H
+#define PEN_TENSOR_SPLITS_H
 
 #include <stdbool.h>
 
@@ -16,17 +16,17 @@ struct pen_tensor_run {
 struct pen_tensor_run pen_first_run(const struct pen_weight *weight, uint64_t first,
                                     uint64_t count);
 
-/* Whether a tensor of the plan is split into pieces. */
-bool pen_has_pieces(const struct pen_plan *plan);
+/* Whether a tensor of the plan is divided into splits. */
+bool pen_has_splits(const struct pen_plan *plan);
 
-/* tensor_parallel.splits: the pieces of each tensor that is split, and so of the vocabulary, of
+/* tensor_parallel.splits: the splits of each tensor that is split, and so of the vocabulary, of
  * which each but the last has the most tokens. 1: none is split. */
 uint32_t pen_splits_of(const struct pen_plan *plan);
 
 /* The first of the tokens whose logits a tensor rank computes; past the last rank: the vocab. */
 uint32_t pen_first_token(const struct pen_plan *plan, uint32_t tensor_rank);
 
-/* The last tensor that was read for its pieces. All 0: none. */
+/* The last tensor that was read for its splits. All 0: none. */
 struct pen_whole_tensor {
   const char *name; /* of the tensor */
   float *values;
@@ -36,7 +36,7 @@ struct pen_whole_tensor {
  * `whole`, until the next call. *known: it has that tensor already. Fails (PEN_EXIT_SYSTEM). */
 float *pen_tensor_destination(struct pen_whole_tensor *whole, const struct pen_weight *weight,
                               float *to, bool *known);
-/* Copies the weight's elements to `to`, if it is a piece. */
+/* Copies the weight's elements to `to`, if it is a split. */
 void pen_tensor_read(const struct pen_whole_tensor *whole, const struct pen_weight *weight,
                      float *to);
 void pen_whole_tensor_free(struct pen_whole_tensor *whole);

@@ -1,11 +1,11 @@
-/* pieces.c: the ops of split weights against those of whole ones: the same bits where only the
+/* splits.c: the ops of split weights against those of whole ones: the same bits where only the
  * weight is split, and almost the same where a sum is. */
 #include "tests/support/kernels_support.h"
 
-enum { ROWS = 12, WIDTH = 37, VOCAB = 2311, PIECES = 4, PIECE = (VOCAB + PIECES - 1) / PIECES };
+enum { ROWS = 12, WIDTH = 37, VOCAB = 2311, SPLITS = 4, SPLIT = (VOCAB + SPLITS - 1) / SPLITS };
 
-/* The rows of a piece of the vocabulary. */
-static int64_t piece_rows(int k) { return k + 1 < PIECES ? PIECE : VOCAB - k * PIECE; }
+/* The rows of a split of the vocabulary. */
+static int64_t split_rows(int k) { return k + 1 < SPLITS ? SPLIT : VOCAB - k * SPLIT; }
 
 static int32_t *some_tokens(void) {
   int32_t *tokens = bytes_at(ROWS * sizeof *tokens, 0);
@@ -18,9 +18,9 @@ static void embedding_rows_are_copied(void **state) {
   int32_t *tokens = some_tokens();
   float *table = random_floats(VOCAB * WIDTH, 1), *whole = floats(ROWS * WIDTH),
         *y = floats(ROWS * WIDTH);
-  for (int k = 0; k < PIECES; k++) {
-    struct pen_call call = {.operand = {tokens, table + k * PIECE * WIDTH, k ? y : NULL, y},
-                            .dim = {ROWS, WIDTH, piece_rows(k), k * PIECE, VOCAB}};
+  for (int k = 0; k < SPLITS; k++) {
+    struct pen_call call = {.operand = {tokens, table + k * SPLIT * WIDTH, k ? y : NULL, y},
+                            .dim = {ROWS, WIDTH, split_rows(k), k * SPLIT, VOCAB}};
     run(PEN_OP_EMBEDDING, &call);
   }
   run(PEN_OP_EMBEDDING, &(struct pen_call){.operand = {tokens, table, NULL, whole},
@@ -34,9 +34,9 @@ static void embedding_gradients_are_those_of_the_whole(void **state) {
   tokens[3] = tokens[0];
   float *dy = random_floats(ROWS * WIDTH, 1), *whole = random_floats(VOCAB * WIDTH, 2),
         *dtable = copy_of(whole, VOCAB * WIDTH);
-  for (int k = 0; k < PIECES; k++)
-    run(PEN_OP_EMBEDDING_DW, &(struct pen_call){.operand = {dy, tokens, dtable + k * PIECE * WIDTH},
-                                                .dim = {ROWS, WIDTH, piece_rows(k), k * PIECE}});
+  for (int k = 0; k < SPLITS; k++)
+    run(PEN_OP_EMBEDDING_DW, &(struct pen_call){.operand = {dy, tokens, dtable + k * SPLIT * WIDTH},
+                                                .dim = {ROWS, WIDTH, split_rows(k), k * SPLIT}});
   run(PEN_OP_EMBEDDING_DW,
       &(struct pen_call){.operand = {dy, tokens, whole}, .dim = {ROWS, WIDTH, VOCAB}});
   assert_same_bits("dtable", dtable, whole, VOCAB * WIDTH * sizeof *whole);
@@ -153,49 +153,49 @@ static void runs_are_copied(void **state) {
   (void)state;
   int32_t x[] = {0, 1, 2, 3, 4, 5, 10, 11, 12, 13, 14, 15}, y[6] = {0};
   const int32_t expected[] = {3, 4, 5, 13, 14, 15};
-  run(PEN_OP_OWN_RUN, &(struct pen_call){.operand = {x, y}, .dim = {2, 6, 3, 3}});
+  run(PEN_OP_SLICE_SEQUENCE, &(struct pen_call){.operand = {x, y}, .dim = {2, 6, 3, 3}});
   assert_memory_equal(y, expected, sizeof y);
 }
 
-/* Loss and gradient of a vocabulary in pieces, against CROSS_ENTROPY. */
-static void losses_of_pieces_add_up(void **state) {
+/* Loss and gradient of a vocabulary in splits, against CROSS_ENTROPY. */
+static void losses_of_splits_add_up(void **state) {
   (void)state;
   int32_t *targets = some_tokens();
   targets[5] = PEN_IGNORED_TARGET;
   float *logits = random_floats(ROWS * VOCAB, 1), *dwhole = floats(ROWS * VOCAB),
-        *maximum = floats(ROWS), *piece[PIECES], *dpiece[PIECES];
+        *maximum = floats(ROWS), *split[SPLITS], *dsplit[SPLITS];
   double *share = doubles(1), *loss = doubles(1), *sum = doubles(ROWS), *own = doubles(ROWS),
          all = 0;
   *share = 1.0 / 11;
-  for (int k = 0; k < PIECES; k++) {
-    const size_t vocab = (size_t)piece_rows(k);
-    piece[k] = floats(ROWS * vocab);
-    dpiece[k] = floats(ROWS * vocab);
+  for (int k = 0; k < SPLITS; k++) {
+    const size_t vocab = (size_t)split_rows(k);
+    split[k] = floats(ROWS * vocab);
+    dsplit[k] = floats(ROWS * vocab);
     for (size_t r = 0; r < ROWS; r++)
-      memcpy(piece[k] + r * vocab, logits + r * VOCAB + k * PIECE, vocab * sizeof(float));
+      memcpy(split[k] + r * vocab, logits + r * VOCAB + k * SPLIT, vocab * sizeof(float));
     run(PEN_OP_LOGITS_MAXIMUM,
-        &(struct pen_call){.operand = {piece[k], k ? maximum : NULL, maximum},
+        &(struct pen_call){.operand = {split[k], k ? maximum : NULL, maximum},
                            .dim = {ROWS, (int64_t)vocab}});
   }
-  for (int k = 0; k < PIECES; k++) {
-    run(PEN_OP_LOGITS_SUM, &(struct pen_call){.operand = {piece[k], maximum, k ? own : sum},
-                                              .dim = {ROWS, piece_rows(k)}});
+  for (int k = 0; k < SPLITS; k++) {
+    run(PEN_OP_LOGITS_SUM, &(struct pen_call){.operand = {split[k], maximum, k ? own : sum},
+                                              .dim = {ROWS, split_rows(k)}});
     if (k) run(PEN_OP_SUM_ADD, &(struct pen_call){.operand = {sum, own, sum}, .dim = {ROWS}});
   }
-  for (int k = 0; k < PIECES; k++) {
+  for (int k = 0; k < SPLITS; k++) {
     run(PEN_OP_CROSS_ENTROPY_COLUMNS,
-        &(struct pen_call){.operand = {piece[k], targets, share, maximum, sum, loss, dpiece[k]},
-                           .dim = {ROWS, piece_rows(k), k * PIECE, VOCAB}});
+        &(struct pen_call){.operand = {split[k], targets, share, maximum, sum, loss, dsplit[k]},
+                           .dim = {ROWS, split_rows(k), k * SPLIT, VOCAB}});
     all += *loss;
   }
   run(PEN_OP_CROSS_ENTROPY,
       &(struct pen_call){.operand = {logits, targets, share, loss, dwhole}, .dim = {ROWS, VOCAB}});
   assert_true(fabs(all - *loss) <= 1e-6 * *loss && *loss > 1);
-  for (int k = 0; k < PIECES; k++)
+  for (int k = 0; k < SPLITS; k++)
     for (int r = 0; r < ROWS; r++)
-      for (int i = 0; i < piece_rows(k); i++) {
-        const float wanted = dwhole[r * VOCAB + k * PIECE + i];
-        assert_true(fabsf(dpiece[k][r * piece_rows(k) + i] - wanted) <=
+      for (int i = 0; i < split_rows(k); i++) {
+        const float wanted = dwhole[r * VOCAB + k * SPLIT + i];
+        assert_true(fabsf(dsplit[k][r * split_rows(k) + i] - wanted) <=
                     2e-6f * fabsf(wanted) + 1e-9f);
       }
 }
@@ -203,33 +203,33 @@ static void losses_of_pieces_add_up(void **state) {
 /* The head by chunks of rows. */
 enum { HEAD_ROWS = 70, HEAD_WIDTH = 24, HEAD_VOCAB = 150, CHUNK = 32 };
 
-/* A piece of the head, and what the ops of its logits make, chunk by chunk. */
-struct piece_of_head {
+/* A split of the head, and what the ops of its logits make, chunk by chunk. */
+struct split_of_head {
   int64_t vocab, first;
   float *w, *logits, *dlogits, *dx, *dw;
   double loss;
 };
 
-static struct piece_of_head head_of(int k) {
-  const int64_t most = (HEAD_VOCAB + PIECES - 1) / PIECES, first = k * most,
-                vocab = k + 1 < PIECES ? most : HEAD_VOCAB - first;
+static struct split_of_head head_of(int k) {
+  const int64_t most = (HEAD_VOCAB + SPLITS - 1) / SPLITS, first = k * most,
+                vocab = k + 1 < SPLITS ? most : HEAD_VOCAB - first;
   const size_t weights = (size_t)vocab * HEAD_WIDTH, logits = (size_t)vocab * HEAD_ROWS;
-  struct piece_of_head piece = {.vocab = vocab,
+  struct split_of_head split = {.vocab = vocab,
                                 .first = first,
                                 .w = random_floats(weights, 10 + (unsigned)k),
                                 .logits = floats(logits),
                                 .dlogits = floats(logits),
                                 .dx = floats(HEAD_ROWS * HEAD_WIDTH),
                                 .dw = floats(weights)};
-  memset(piece.dw, 0, weights * sizeof *piece.dw);
-  return piece;
+  memset(split.dw, 0, weights * sizeof *split.dw);
+  return split;
 }
 
-/* What all pieces of the head share. */
-struct head_of_pieces {
-  struct piece_of_head piece[PIECES];
+/* What all splits of the head share. */
+struct head_of_splits {
+  struct split_of_head split[SPLITS];
   float *x, *maximum;
-  double *sum[PIECES], share;
+  double *sum[SPLITS], share;
   int32_t *targets;
 };
 
@@ -240,24 +240,24 @@ struct head_of_pieces {
   } while (0)
 #define DIMS(...) __VA_ARGS__
 
-/* Logits, their maximum over all pieces, and the sums of exponentials, by the ops of pieces. */
-static void run_logits(struct head_of_pieces *h) {
-  for (int k = 0; k < PIECES; k++)
+/* Logits, their maximum over all splits, and the sums of exponentials, by the ops of splits. */
+static void run_logits(struct head_of_splits *h) {
+  for (int k = 0; k < SPLITS; k++)
     for (int64_t r = 0; r < HEAD_ROWS; r += CHUNK) {
-      struct piece_of_head *p = &h->piece[k];
+      struct split_of_head *p = &h->split[k];
       const int64_t rows = HEAD_ROWS - r < CHUNK ? HEAD_ROWS - r : CHUNK;
       float *logits = p->logits + r * p->vocab, *most = h->maximum + r;
-      CALL(PEN_OP_LINEAR, DIMS(rows, HEAD_WIDTH, p->vocab, PIECES), h->x + r * HEAD_WIDTH, p->w,
+      CALL(PEN_OP_LINEAR, DIMS(rows, HEAD_WIDTH, p->vocab, SPLITS), h->x + r * HEAD_WIDTH, p->w,
            NULL, logits);
       CALL(PEN_OP_LOGITS_MAXIMUM, DIMS(rows, p->vocab), logits, k ? most : NULL, most);
     }
-  for (int k = 0; k < PIECES; k++)
-    CALL(PEN_OP_LOGITS_SUM, DIMS(HEAD_ROWS, h->piece[k].vocab), h->piece[k].logits, h->maximum,
+  for (int k = 0; k < SPLITS; k++)
+    CALL(PEN_OP_LOGITS_SUM, DIMS(HEAD_ROWS, h->split[k].vocab), h->split[k].logits, h->maximum,
          h->sum[k]);
 }
 
-/* Loss and gradients of a piece, given the sum of all exponentials. */
-static void run_piece(const struct head_of_pieces *h, struct piece_of_head *p, double *sum) {
+/* Loss and gradients of a split, given the sum of all exponentials. */
+static void run_split(const struct head_of_splits *h, struct split_of_head *p, double *sum) {
   double *loss = doubles(1);
   for (int64_t r = 0; r < HEAD_ROWS; r += CHUNK) {
     const int64_t rows = HEAD_ROWS - r < CHUNK ? HEAD_ROWS - r : CHUNK;
@@ -272,22 +272,22 @@ static void run_piece(const struct head_of_pieces *h, struct piece_of_head *p, d
   }
 }
 
-static struct head_of_pieces random_head(void) {
-  struct head_of_pieces h = {.x = random_floats(HEAD_ROWS * HEAD_WIDTH, 1),
+static struct head_of_splits random_head(void) {
+  struct head_of_splits h = {.x = random_floats(HEAD_ROWS * HEAD_WIDTH, 1),
                              .maximum = floats(HEAD_ROWS),
                              .targets = bytes_at(HEAD_ROWS * sizeof *h.targets, 0),
                              .share = 1.0 / 61};
   for (int r = 0; r < HEAD_ROWS; r++)
     h.targets[r] = r % 9 == 4 ? PEN_IGNORED_TARGET : r * 37 % HEAD_VOCAB;
-  for (int k = 0; k < PIECES; k++) {
-    h.piece[k] = head_of(k);
+  for (int k = 0; k < SPLITS; k++) {
+    h.split[k] = head_of(k);
     h.sum[k] = doubles(HEAD_ROWS);
   }
   return h;
 }
 
-/* HEAD_LOSS_COLUMNS, _DW and _B of a piece. */
-static void assert_head_piece(const struct head_of_pieces *h, const struct piece_of_head *p,
+/* HEAD_LOSS_COLUMNS, _DW and _B of a split. */
+static void assert_head_split(const struct head_of_splits *h, const struct split_of_head *p,
                               double *sum) {
   const size_t weights = (size_t)p->vocab * HEAD_WIDTH;
   float *dx = floats(HEAD_ROWS * HEAD_WIDTH), *dw = floats(weights);
@@ -310,39 +310,39 @@ static void assert_head_piece(const struct head_of_pieces *h, const struct piece
 
 static void heads_by_chunks_are_those_of_logits(void **state) {
   (void)state;
-  struct head_of_pieces h = random_head();
+  struct head_of_splits h = random_head();
   float *maximum = floats(HEAD_ROWS);
   double *sum = doubles(HEAD_ROWS);
   run_logits(&h);
-  for (int k = 0; k < PIECES; k++)
-    CALL(PEN_OP_HEAD_MAXIMUM, DIMS(HEAD_ROWS, HEAD_WIDTH, h.piece[k].vocab, CHUNK), h.x,
-         h.piece[k].w, k ? maximum : NULL, maximum);
+  for (int k = 0; k < SPLITS; k++)
+    CALL(PEN_OP_HEAD_MAXIMUM, DIMS(HEAD_ROWS, HEAD_WIDTH, h.split[k].vocab, CHUNK), h.x,
+         h.split[k].w, k ? maximum : NULL, maximum);
   assert_same_bits("maximum", maximum, h.maximum, HEAD_ROWS * sizeof *maximum);
-  for (int k = 0; k < PIECES; k++) {
-    CALL(PEN_OP_HEAD_SUM, DIMS(HEAD_ROWS, HEAD_WIDTH, h.piece[k].vocab, CHUNK), h.x, h.piece[k].w,
+  for (int k = 0; k < SPLITS; k++) {
+    CALL(PEN_OP_HEAD_SUM, DIMS(HEAD_ROWS, HEAD_WIDTH, h.split[k].vocab, CHUNK), h.x, h.split[k].w,
          maximum, sum);
     assert_same_bits("sum", sum, h.sum[k], HEAD_ROWS * sizeof *sum);
     if (k) CALL(PEN_OP_SUM_ADD, DIMS(HEAD_ROWS), h.sum[0], h.sum[k], h.sum[0]);
   }
-  for (int k = 0; k < PIECES; k++) {
-    run_piece(&h, &h.piece[k], h.sum[0]);
-    assert_true(h.piece[k].loss > 0);
-    assert_head_piece(&h, &h.piece[k], h.sum[0]);
+  for (int k = 0; k < SPLITS; k++) {
+    run_split(&h, &h.split[k], h.sum[0]);
+    assert_true(h.split[k].loss > 0);
+    assert_head_split(&h, &h.split[k], h.sum[0]);
   }
 }
 
 static void logits_are_joined(void **state) {
   (void)state;
   float *logits = random_floats(ROWS * VOCAB, 1), *y = floats(ROWS * VOCAB);
-  for (int k = 0; k < PIECES; k++) {
-    const size_t vocab = (size_t)piece_rows(k);
-    float *piece = floats(ROWS * vocab);
+  for (int k = 0; k < SPLITS; k++) {
+    const size_t vocab = (size_t)split_rows(k);
+    float *split = floats(ROWS * vocab);
     for (size_t r = 0; r < ROWS; r++)
-      memcpy(piece + r * vocab, logits + r * VOCAB + k * PIECE, vocab * sizeof(float));
-    struct pen_call call = {.operand = {piece, k ? y : NULL, y},
-                            .dim = {ROWS, (int64_t)vocab, k * PIECE, VOCAB}};
+      memcpy(split + r * vocab, logits + r * VOCAB + k * SPLIT, vocab * sizeof(float));
+    struct pen_call call = {.operand = {split, k ? y : NULL, y},
+                            .dim = {ROWS, (int64_t)vocab, k * SPLIT, VOCAB}};
     run(PEN_OP_LOGITS_JOIN, &call);
-    for (size_t i = k * PIECE + vocab; i < VOCAB; i++) assert_true(y[i] == 0.0f);
+    for (size_t i = k * SPLIT + vocab; i < VOCAB; i++) assert_true(y[i] == 0.0f);
   }
   assert_same_bits("y", y, logits, ROWS * VOCAB * sizeof *y);
 }
@@ -354,7 +354,7 @@ int main(void) {
       cmocka_unit_test(norms_sum_runs),
       cmocka_unit_test(positions_and_biases_sum_runs),
       cmocka_unit_test(partial_sums_are_rounded_once),
-      cmocka_unit_test(losses_of_pieces_add_up),
+      cmocka_unit_test(losses_of_splits_add_up),
       cmocka_unit_test(heads_by_chunks_are_those_of_logits),
       cmocka_unit_test(logits_are_joined),
       cmocka_unit_test(members_are_joined),

@@ -1,34 +1,34 @@
-/* pieces.h: weights that are split into pieces (tensor_parallel.splits), and their ops.
+/* splits.h: weights that are divided into splits (tensor_parallel.splits), and their ops.
  *
- * With one piece each function makes the ops of builder.h, on whole weights. With several, families
- * emit the ops between two split weights once for each piece:
+ * With one split each function makes the ops of builder.h, on whole weights. With several, families
+ * emit the ops between two split weights once for each split:
  *
- *     for (uint32_t k = 0; pen_graph_next_piece(graph, k); k++) {
+ *     for (uint32_t k = 0; pen_graph_next_split(graph, k); k++) {
  *       uint32_t weight = pen_graph_columns(graph, "...", out, in, deviation);
  *       y[k] = pen_op_linear(graph, "y", x, weight, PEN_NONE);
  *     }
  *     return pen_op_linear_rows(graph, "z", y, "...", out, in, deviation, addend);
  */
-#ifndef PEN_PIECES_H
-#define PEN_PIECES_H
+#ifndef PEN_SPLITS_H
+#define PEN_SPLITS_H
 
 #include "gen/model/graph.h"
 
-enum { PEN_PIECES_MAX = 256 };
+enum { PEN_SPLITS_MAX = 256 };
 
-/* What follows are the ops of piece k of the tensor rank; false: there is none, and what follows is
- * of no piece. */
-bool pen_graph_next_piece(struct pen_graph *graph, uint32_t k);
+/* What follows are the ops of split k of the tensor rank; false: there is none, and what follows is
+ * of no split. */
+bool pen_graph_next_split(struct pen_graph *graph, uint32_t k);
 
-/* The current piece of a weight (out, in) whose rows are columns of the result. The first call adds
- * all pieces. Initial values are normal. */
+/* The current split of a weight (out, in) whose rows are columns of the result. The first call adds
+ * all splits. Initial values are normal. */
 uint32_t pen_graph_columns(struct pen_graph *graph, const char *name, int64_t out, int64_t in,
                            double deviation);
 
-/* The current piece of the bias (out) of such a weight, likewise; its initial values are 0. */
+/* The current split of the bias (out) of such a weight, likewise; its initial values are 0. */
 uint32_t pen_graph_columns_bias(struct pen_graph *graph, const char *name, int64_t out);
 
-/* The product of x, of which x[k] is piece k of the columns, with a weight (out, in), plus addend
+/* The product of x, of which x[k] is split k of the columns, with a weight (out, in), plus addend
  * unless PEN_NONE: (rows, out). */
 uint32_t pen_op_linear_rows(struct pen_graph *graph, const char *name, const uint32_t *x,
                             const char *weight, int64_t out, int64_t in, double deviation,
@@ -43,20 +43,20 @@ uint32_t pen_op_affine_rows(struct pen_graph *graph, const char *value, const ui
                             const char *name, int64_t in, int64_t out, double deviation,
                             uint32_t addend);
 
-/* The rows of the tokens in the weight (vocab, width), whose pieces are parts of the vocabulary. */
+/* The rows of the tokens in the weight (vocab, width), whose splits are parts of the vocabulary. */
 uint32_t pen_op_embedding_rows(struct pen_graph *graph, const char *name,
                                const struct pen_declared *tokens, const char *weight,
                                double deviation);
 
-/* The current piece of the head's weight (vocab, width), with model.tie_embeddings the embedding's.
+/* The current split of the head's weight (vocab, width), with model.tie_embeddings the embedding's.
  */
-uint32_t pen_graph_head_piece(struct pen_graph *graph, const char *weight, double deviation);
+uint32_t pen_graph_head_split(struct pen_graph *graph, const char *weight, double deviation);
 
-/* The rows of a piece of the vocabulary: the first of them in the whole matrix, and how many. */
-int64_t pen_piece_first_row(const struct pen_graph *graph, uint32_t weight);
-int64_t pen_piece_row_count(const struct pen_graph *graph, uint32_t weight);
+/* The rows of a split of the vocabulary: the first of them in the whole matrix, and how many. */
+int64_t pen_split_first_row(const struct pen_graph *graph, uint32_t weight);
+int64_t pen_split_row_count(const struct pen_graph *graph, uint32_t weight);
 
-/* A sum of values, one for each piece, that are added pairwise as they come. */
+/* A sum of values, one for each split, that are added pairwise as they come. */
 struct pen_pairwise {
   int kind;              /* of the op that adds two */
   bool by_tokens;        /* the values have all tokens; the sum has those that the rank holds */

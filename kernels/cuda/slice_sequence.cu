@@ -1,5 +1,5 @@
-/* own_run.cu: OWN_RUN: y[b,t] = x[b,first+t] for t below `run`, in i32. Launch: element-wise
- * (device.cuh). Traffic: an element twice. */
+/* slice_sequence.cu: SLICE_SEQUENCE: y[b,t] = x[b,first+t] for t below `run`, in i32. Launch:
+ * element-wise (device.cuh). Traffic: an element twice. */
 #include "kernels/cuda/device.cuh"
 
 namespace {

@@ -1,4 +1,4 @@
-/* loss_pieces.c: the cross-entropy of a vocabulary that is split into pieces. */
+/* loss_splits.c: the cross-entropy of a vocabulary that is divided into splits. */
 #include <math.h>
 
 #include "kernels/cpu/vector/isa.h"
@@ -26,7 +26,7 @@ void PEN_NAME(logits_sum)(const struct pen_call *call) {
 
 /* dx = factor e^(x - shift), less `scale` at the target; a target of count: at none. dx may be x.
  */
-static void piece_gradient(stored *dx, const stored *x, size_t count, float shift, float factor,
+static void split_gradient(stored *dx, const stored *x, size_t count, float shift, float factor,
                            size_t target, float scale) {
   const float at_target =
       target < count ? (exponential(splat(widen(x[target])) - shift) * factor)[0] - scale : 0.0f;
@@ -35,7 +35,7 @@ static void piece_gradient(stored *dx, const stored *x, size_t count, float shif
   if (target < count) store_n(dx + target, splat(at_target), 1);
 }
 
-/* The loss is an f64 sum over the rows whose target is in the piece, rising, not scaled. A target
+/* The loss is an f64 sum over the rows whose target is in the split, rising, not scaled. A target
  * that is neither ignored nor a token makes it NaN, as CROSS_ENTROPY's. */
 void PEN_NAME(cross_entropy_columns)(const struct pen_call *call) {
   const stored *logits = call->operand[0];
@@ -56,7 +56,7 @@ void PEN_NAME(cross_entropy_columns)(const struct pen_call *call) {
       all += log(sum[r]) + ((double)maximum[r] - (double)widen(x[target])); /* dx may be x */
     if (!is_token && targets[r] != PEN_IGNORED_TARGET) all = NAN;
     if (dx && is_token)
-      piece_gradient(dx, x, vocab, maximum[r], (float)(share / sum[r]), target, (float)share);
+      split_gradient(dx, x, vocab, maximum[r], (float)(share / sum[r]), target, (float)share);
     else if (dx)
       memset(dx, 0, vocab * sizeof *dx);
   }

@@ -1,5 +1,5 @@
-/* pieces.c: the ops of split weights: compositions of the ops of whole ones, and sums of partial
- * sums. Their shapes are those of a piece, so bits depend on the number of pieces alone. */
+/* splits.c: the ops of split weights: compositions of the ops of whole ones, and sums of partial
+ * sums. Their shapes are those of a split, so bits depend on the number of splits alone. */
 #include <math.h>
 #include <string.h>
 
@@ -169,11 +169,11 @@ void pen_position_runs_dw(const struct pen_call *call, size_t element_bytes) {
 
 /* ---- logits ---- */
 
-/* Rows of y are `tokens` elements; without a, what is not of the piece is 0. */
+/* Rows of y are `tokens` elements; without a, what is not of the split is 0. */
 static void join_logits(const struct pen_call *call, size_t element_bytes) {
   const char *logits = call->operand[0], *a = call->operand[1];
   char *y = call->operand[2];
-  const size_t piece = (size_t)call->dim[1] * element_bytes,
+  const size_t split = (size_t)call->dim[1] * element_bytes,
                first = (size_t)call->dim[2] * element_bytes,
                row = (size_t)call->dim[3] * element_bytes;
   for (size_t r = 0; r < (size_t)call->dim[0]; r++) {
@@ -181,7 +181,7 @@ static void join_logits(const struct pen_call *call, size_t element_bytes) {
       memset(y + r * row, 0, row);
     else if (a != y)
       memcpy(y + r * row, a + r * row, row);
-    memcpy(y + r * row + first, logits + r * piece, piece);
+    memcpy(y + r * row + first, logits + r * split, split);
   }
 }
 

@@ -1,7 +1,7 @@
 #!/bin/sh
-# pieces_emulated.t: split weights (tensor_parallel.splits) with cluster.device = "cuda", over the CUDA backend compiled for the host: losses and
-# norms are the CPU's with as many pieces, except for the order of sums within a piece; the bits depend on the number of pieces alone, not on ranks,
-# stages, recomputation, sharding or graphs; checkpoints continue with any number of pieces; scores and texts are the CPU's.
+# splits_emulated.t: split weights (tensor_parallel.splits) with cluster.device = "cuda", over the CUDA backend compiled for the host: losses and
+# norms are the CPU's with as many splits, except for the order of sums within a split; the bits depend on the number of splits alone, not on ranks,
+# stages, recomputation, sharding or graphs; checkpoints continue with any number of splits; scores and texts are the CPU's.
 . "${top_srcdir:-.}/tests/support/lib.sh"
 . "$top_srcdir/tests/emulation/emulated.sh"
 
@@ -9,7 +9,7 @@ make_tokens "$scratch/data.bin" 4000
 describe llama 2 ''
 describe qwen3 2 'head_dim = 8;'
 describe gpt2 2 ''
-sed -i 's/vocab = 200/vocab = 257/; s/microbatch = 2;/microbatch = 1;/' "$scratch"/*.cfg # the last piece has fewer tokens
+sed -i 's/vocab = 200/vocab = 257/; s/microbatch = 2;/microbatch = 1;/' "$scratch"/*.cfg # the last split has fewer tokens
 sed 's/layers = 2/dtype = "bf16"; &/' "$scratch/llama.cfg" >"$scratch/bf16.cfg"
 sed 's/layers = 2/dtype = "bf16"; &/' "$scratch/gpt2.cfg" >"$scratch/bf16_gpt2.cfg"
 sed 's/microbatch = 1/packed = true; &/' "$scratch/gpt2.cfg" >"$scratch/packed_gpt2.cfg"
@@ -18,10 +18,10 @@ cp "$scratch/llama.cfg" "$scratch/replicas.cfg"
 train() { train_model 3 "$@" 2>"$scratch/$1.err" || { sed 's/^/# /' "$scratch/$1.err"; return 1; }; }
 same() { same_bits 3 "$@"; }
 # The first of each model is the reference of those that follow.
-while read -r model pieces name options; do
-  ok "$model in $pieces pieces: $name trains" in_mode train "${model}_${pieces}_$name" "$model" -s cluster.device=cuda -s tensor_parallel.splits="$pieces" $options
-  as_one_graph "$name" "$scratch/${model}_${pieces}_$name.err"
-  test "$name" = one || ok "with the bits of one rank" same "${model}_${pieces}_one" "${model}_${pieces}_$name"
+while read -r model splits name options; do
+  ok "$model in $splits splits: $name trains" in_mode train "${model}_${splits}_$name" "$model" -s cluster.device=cuda -s tensor_parallel.splits="$splits" $options
+  as_one_graph "$name" "$scratch/${model}_${splits}_$name.err"
+  test "$name" = one || ok "with the bits of one rank" same "${model}_${splits}_one" "${model}_${splits}_$name"
 done <<END
 llama 4 one
 llama 4 two_v    -s pipeline.ranks=2 -s pipeline.stages_per_rank=2 -s pipeline.schedule=zero_bubble_v -s partition.unit=block
@@ -41,7 +41,7 @@ ok "two replicas" train replicas_one replicas $replicas
 ok "with sharded weights" train replicas_units replicas $replicas -s data_parallel.shard=weights -s data_parallel.unit=layer
 ok "have the same bits" same replicas_one replicas_units
 
-# cpu_agrees NAME MODEL TOLERANCE SETTING...: to what the CPU computes with as many pieces, by the same chunks of rows.
+# cpu_agrees NAME MODEL TOLERANCE SETTING...: to what the CPU computes with as many splits, by the same chunks of rows.
 cpu_agrees() {
   cpu_name=$1 cpu_model=$2 cpu_tolerance=$3
   shift 3
@@ -54,7 +54,7 @@ ok "gpt2: so are they" cpu_agrees gpt2_2_one gpt2 2e-5 -s tensor_parallel.splits
 ok "bf16: so are they to 2%" cpu_agrees bf16_2_one bf16 2e-2 -s tensor_parallel.splits=2 $rows
 ok "gpt2 in bf16: so are they to 2%" cpu_agrees bf16_gpt2_4_one bf16_gpt2 2e-2 -s tensor_parallel.splits=4 $rows
 ok "packed gpt2: so are they" cpu_agrees packed_gpt2_2_one packed_gpt2 2e-5 -s tensor_parallel.splits=2 $rows
-ok "llama in 2 pieces" train llama_2 llama -s cluster.device=cuda -s tensor_parallel.splits=2
+ok "llama in 2 splits" train llama_2 llama -s cluster.device=cuda -s tensor_parallel.splits=2
 ok "has other bits than in 4 (the test can tell)" sh -c "! cmp -s '$scratch/llama_2.bits' '$scratch/llama_4_one.bits'"
 ok "and almost the same losses and norms" close_to llama_2 llama_4_one 1e-4
 
@@ -77,7 +77,7 @@ resume() {
   cp -a "$scratch/$2.ckpt" "$scratch/$1.ckpt" &&
     timeout 300 "$scratch/$1" train --data "$scratch/data.bin" --seed 7 --quiet --steps 5 --checkpoint "$scratch/$1.ckpt" --resume
 }
-for name in llama_4_one llama_2 llama_4_one_cpu; do ok "$name continues what 4 pieces saved" resume $name llama_4_two_v; done
+for name in llama_4_one llama_2 llama_4_one_cpu; do ok "$name continues what 4 splits saved" resume $name llama_4_two_v; done
 weights() { (cd "$scratch/$1.ckpt/latest" && sha256sum model.safetensors optimizer.safetensors); }
 ok "two ranks continue it" resume llama_4_layer llama_4_two_v
 is "to the same bits" "$(weights llama_4_layer)" "$(weights llama_4_one)"
