@@ -71,8 +71,9 @@ void pen_tables_each(const struct pen_plan *plan,
   visit_table(&walk, PEN_SCHEMA_MEMORY, plan->memory, plan->rank_count);
   if (plan->staged_input_count)
     visit_table(&walk, PEN_SCHEMA_STAGED_INPUT, plan->staged_inputs, plan->staged_input_count);
-  if (plan->member_dim_count)
-    visit_table(&walk, PEN_SCHEMA_MEMBER_DIM, plan->member_dims, plan->member_dim_count);
+  if (plan->tensor_rank_dim_count)
+    visit_table(&walk, PEN_SCHEMA_TENSOR_RANK_DIM, plan->tensor_rank_dims,
+                plan->tensor_rank_dim_count);
   for (uint32_t index = 0; index < plan->profile_count; index++)
     visit_profile(&walk, plan, &plan->profiles[index]);
   visit_table(&walk, PEN_SCHEMA_PROFILE, plan->profiles, plan->profile_count);

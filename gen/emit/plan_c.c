@@ -131,7 +131,7 @@ static void write_plan(struct pen_c_writer *writer, const struct pen_plan *plan,
   write_pointer(writer, "profiles");
   if (plan->tie_count) write_pointer(writer, "ties");
   if (plan->staged_input_count) write_pointer(writer, "staged_inputs");
-  if (plan->member_dim_count) write_pointer(writer, "member_dims");
+  if (plan->tensor_rank_dim_count) write_pointer(writer, "tensor_rank_dims");
   write_string_field(writer, "model_header", plan->model_header);
   write_string_field(writer, "optimizer_header", plan->optimizer_header);
   write_string_field(writer, "config_json", plan->config_json);

@@ -63,13 +63,13 @@ static void find_inputs(struct pen_staged_inputs *inputs, const struct pen_layou
     }
 }
 
-/* NORM's workspace: an f64 for each block of the shards that it measures. The first member owns the
- * most weights. */
+/* NORM's workspace: an f64 for each block of the shards that it measures. The first tensor rank
+ * owns the most weights. */
 static uint64_t reduce_bytes(const struct pen_plan *plan, uint32_t rank) {
   uint64_t blocks = 0;
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     const struct pen_weight *weight = &plan->weights[i];
-    if (weight->rank == rank && pen_first_member(plan, weight) == 0 && !weight->frozen)
+    if (weight->rank == rank && pen_first_tensor_rank(plan, weight) == 0 && !weight->frozen)
       blocks += (pen_shard_most_of(plan, i) + PEN_NORM_BLOCK - 1) / PEN_NORM_BLOCK;
   }
   return blocks * sizeof(double);
@@ -86,12 +86,12 @@ static uint32_t program_collectives(const struct pen_layout_state *l,
 /* The flags that others write: see plan.h. */
 static uint64_t flag_bytes(const struct pen_layout_state *l, size_t profile_count, uint32_t rank) {
   const uint64_t replicas = pen_group_size(l->plan, PEN_DATA),
-                 members = pen_group_size(l->plan, PEN_TENSOR);
+                 tensor_ranks = pen_group_size(l->plan, PEN_TENSOR);
   uint64_t most = 0;
   for (size_t i = 0; i < profile_count; i++) {
     const struct pen_lowered *lowered = l[i].lowered;
     uint64_t words = 2 * (uint64_t)lowered->message_count + pen_process_count(l->plan);
-    if (members > 1) words += 2 * members;
+    if (tensor_ranks > 1) words += 2 * tensor_ranks;
     for (uint32_t index = 0; index < lowered->count[rank] && replicas > 1; index++) {
       const struct pen_action *action = &lowered->action[rank][index];
       words +=

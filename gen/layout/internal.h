@@ -18,9 +18,9 @@ struct pen_stage_actions {
   uint32_t send_f, send_b, recv_f, recv_b;
 };
 
-/* The plan's member dims while they are listed. */
-struct pen_member_dims {
-  struct pen_member_dim *dim;
+/* The plan's tensor rank dims while they are listed. */
+struct pen_tensor_rank_dims {
+  struct pen_tensor_rank_dim *dim;
   size_t count;
 };
 
@@ -32,15 +32,15 @@ struct pen_layout_state {
   const struct pen_profile_input *input;
   struct pen_lowered *lowered; /* taken over from the input; the layout completes it */
   struct pen_plan *plan;
-  struct pen_weight *weights;              /* the plan's, writable */
-  struct pen_tie *ties;                    /* the plan's, writable; NULL: none */
-  struct pen_rank_memory *memory;          /* the plan's, writable */
-  struct pen_member_dims *member_dims;     /* of all profiles */
-  uint32_t number;                         /* of the profile */
-  uint32_t *first_weight;                  /* [stage]: index into `weights` */
-  struct pen_stage_buffers *buffers;       /* [stage] */
-  uint32_t *stages;                        /* pen_partition_stages() */
-  struct pen_stage_actions *stage_actions; /* [stage * microbatches + microbatch] */
+  struct pen_weight *weights;                    /* the plan's, writable */
+  struct pen_tie *ties;                          /* the plan's, writable; NULL: none */
+  struct pen_rank_memory *memory;                /* the plan's, writable */
+  struct pen_tensor_rank_dims *tensor_rank_dims; /* of all profiles */
+  uint32_t number;                               /* of the profile */
+  uint32_t *first_weight;                        /* [stage]: index into `weights` */
+  struct pen_stage_buffers *buffers;             /* [stage] */
+  uint32_t *stages;                              /* pen_partition_stages() */
+  struct pen_stage_actions *stage_actions;       /* [stage * microbatches + microbatch] */
   uint64_t *places;     /* [stage * microbatches + microbatch][place_count]: see pen_place_of() */
   uint32_t place_count; /* from base INPUT on: to OUTPUT; in training to SAVED_W_7 */
   bool runs[PEN_PROGRAMS];    /* whether any action runs such a program */

@@ -108,7 +108,7 @@ struct pen_plan *pen_layout(const struct pen_topology *topology,
   plan->ties = ties;
   plan->memory = memory;
   struct pen_layout_state *l = pen_new(profile_count, sizeof *l);
-  struct pen_member_dims member_dims = {.count = 0};
+  struct pen_tensor_rank_dims tensor_rank_dims = {.count = 0};
   for (size_t i = 0; i < profile_count; i++) {
     size_t ranks = partition->rank_count;
     l[i] = (struct pen_layout_state){.before = i ? &l[i - 1] : NULL,
@@ -120,7 +120,7 @@ struct pen_plan *pen_layout(const struct pen_topology *topology,
                                      .weights = weights,
                                      .ties = ties,
                                      .memory = memory,
-                                     .member_dims = &member_dims,
+                                     .tensor_rank_dims = &tensor_rank_dims,
                                      .number = (uint32_t)i,
                                      .first_weight = first_weight,
                                      .buffers = pen_new(partition->stage_count, sizeof *l->buffers),
@@ -133,11 +133,11 @@ struct pen_plan *pen_layout(const struct pen_topology *topology,
     pen_place_activations(&l[i]);
   }
   size_arenas(l, profile_count, partition);
-  pen_place_members(plan, weights, ties);
+  pen_place_tensor_ranks(plan, weights, ties);
   struct pen_profile *profiles = pen_new(profile_count, sizeof *profiles);
   for (size_t i = 0; i < profile_count; i++) profiles[i] = pen_profile_tables(&l[i]);
-  plan->member_dims = member_dims.dim;
-  plan->member_dim_count = (uint32_t)member_dims.count;
+  plan->tensor_rank_dims = tensor_rank_dims.dim;
+  plan->tensor_rank_dim_count = (uint32_t)tensor_rank_dims.count;
   plan->profiles = profiles;
   plan->profile_count = (uint32_t)profile_count;
   pen_files(plan, weights);

@@ -104,8 +104,8 @@ static uint64_t constant_bytes(const struct pen_partition *partition,
   return bytes;
 }
 
-/* Whether a weight is of a rank, and of its first member: the others have theirs where that has
- * its. */
+/* Whether a weight is of a rank, and of its first tensor rank: the others have theirs where that
+ * has its. */
 static bool is_of(const struct pen_plan *plan, const struct pen_weight *weight, uint32_t rank) {
   return pen_has_weight(plan, weight, pen_group_process(plan, 0, PEN_PIPELINE, rank));
 }
@@ -186,17 +186,17 @@ static void place_slots(const struct pen_layout_state *l, size_t profile_count, 
                                                 &memory->exchange_bytes);
 }
 
-void pen_place_members(const struct pen_plan *plan, struct pen_weight *weights,
-                       struct pen_tie *ties) {
-  const uint32_t own_ties = pen_member_tie_count(plan);
+void pen_place_tensor_ranks(const struct pen_plan *plan, struct pen_weight *weights,
+                            struct pen_tie *ties) {
+  const uint32_t own_ties = pen_local_tie_count(plan);
   for (uint32_t n = own_ties; n < plan->tie_count; n++) {
     ties[n].value_offset = ties[n % own_ties].value_offset;
     ties[n].gradient_offset = ties[n % own_ties].gradient_offset;
   }
   for (uint32_t i = 0; i < plan->weight_count; i++) {
-    const uint32_t member = pen_first_member(plan, &weights[i]);
-    if (member == 0) continue;
-    const struct pen_weight *first = &weights[pen_first_member_weight(plan, i)];
+    const uint32_t tensor_rank = pen_first_tensor_rank(plan, &weights[i]);
+    if (tensor_rank == 0) continue;
+    const struct pen_weight *first = &weights[pen_first_tensor_rank_weight(plan, i)];
     weights[i].value_sharded = first->value_sharded;
     weights[i].bf16_sharded = first->bf16_sharded;
     weights[i].gradient_sharded = first->gradient_sharded;
@@ -312,7 +312,7 @@ void pen_place_persistent(struct pen_layout_state *l, size_t profile_count, uint
        shares = trains && pen_group_size(plan, PEN_DATA) > 1 &&
                 (!plan->reduces_microbatches || plan->sharding == PEN_SHARD_NONE ||
                  pen_group_size(plan, PEN_SAME_SHARD) > 1);
-  for (uint32_t n = 0; n < pen_member_tie_count(plan); n++)
+  for (uint32_t n = 0; n < pen_local_tie_count(plan); n++)
     place_tied_value(plan, &l->ties[n], memory, rank, &end);
   if (shares) place_gradients(plan, weights, memory, rank, true, &end);
   place_partial_gradients(l, profile_count, rank, &end);
@@ -321,7 +321,7 @@ void pen_place_persistent(struct pen_layout_state *l, size_t profile_count, uint
   memory->shared_bytes = end;
   place_values(l, rank, false, trains, &end);
   if (!shares) place_gradients(plan, weights, memory, rank, trains, &end);
-  for (uint32_t n = 0; n < pen_member_tie_count(plan); n++)
+  for (uint32_t n = 0; n < pen_local_tie_count(plan); n++)
     place_tied_gradient(plan, &l->ties[n], weights, memory, rank, trains, &end);
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     if (!is_of(plan, &weights[i], rank)) continue;

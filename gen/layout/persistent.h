@@ -14,8 +14,8 @@ uint64_t pen_stage_resident_bytes(const struct pen_partition *partition,
 void pen_place_persistent(struct pen_layout_state *l, size_t profile_count, uint32_t rank,
                           struct pen_staged_inputs *inputs);
 
-/* Gives the weights and ties of the members after the first the places of the first's. */
-void pen_place_members(const struct pen_plan *plan, struct pen_weight *weights,
-                       struct pen_tie *ties);
+/* Gives the weights and ties of the tensor ranks after the first the places of the first's. */
+void pen_place_tensor_ranks(const struct pen_plan *plan, struct pen_weight *weights,
+                            struct pen_tie *ties);
 
 #endif

@@ -133,39 +133,41 @@ static void add_ops(struct rank_tables *t, const struct pen_op_list *list, const
   }
 }
 
-static void add_member_dim(struct pen_member_dims *dims, const struct pen_member_dim *dim) {
+static void add_tensor_rank_dim(struct pen_tensor_rank_dims *dims,
+                                const struct pen_tensor_rank_dim *dim) {
   PEN_RESERVE(dims->dim, dims->count + 1);
   dims->dim[dims->count++] = *dim;
 }
 
-/* Lists the dims that the ops of a member have instead of the first's, in a program whose ops begin
- * with `first_op`. */
-static void compare_member(struct pen_layout_state *l, const struct pen_op_list *of_first,
-                           const struct pen_op_list *program, uint32_t rank, uint32_t tensor_rank,
-                           size_t first_op) {
+/* Lists the dims that the ops of a tensor rank have instead of the first's, in a program whose ops
+ * begin with `first_op`. */
+static void compare_tensor_rank(struct pen_layout_state *l, const struct pen_op_list *of_first,
+                                const struct pen_op_list *program, uint32_t rank,
+                                uint32_t tensor_rank, size_t first_op) {
   if (program->count != of_first->count)
     pen_stop(PEN_EXIT_INTERNAL, "layout: tensor ranks of rank %u have other programs", rank);
   for (size_t i = 0; i < program->count; i++)
     for (uint32_t d = 0; d < PEN_DIMS_MAX; d++)
       if (program->op[i].dim[d] != of_first->op[i].dim[d])
-        add_member_dim(l->member_dims, &(struct pen_member_dim){.profile = l->number,
-                                                                .rank = rank,
-                                                                .tensor_rank = tensor_rank,
-                                                                .op = (uint32_t)(first_op + i),
-                                                                .dim = d,
-                                                                .value = program->op[i].dim[d]});
+        add_tensor_rank_dim(l->tensor_rank_dims,
+                            &(struct pen_tensor_rank_dim){.profile = l->number,
+                                                          .rank = rank,
+                                                          .tensor_rank = tensor_rank,
+                                                          .op = (uint32_t)(first_op + i),
+                                                          .dim = d,
+                                                          .value = program->op[i].dim[d]});
 }
 
 /* After the programs of a stage. */
-static void add_member_dims(struct pen_layout_state *l, const struct rank_tables *t,
-                            const struct pen_graph *graph) {
+static void add_tensor_rank_dims(struct pen_layout_state *l, const struct rank_tables *t,
+                                 const struct pen_graph *graph) {
   for (uint32_t m = 1; m < pen_group_size(l->plan, PEN_TENSOR); m++) {
-    const struct pen_graph *member = pen_member_graph(graph, m);
+    const struct pen_graph *tensor_rank = pen_tensor_rank_graph(graph, m);
     for (int p = 0; p < PEN_PROGRAMS; p++)
       if (t->runs[graph->stage][p])
-        compare_member(l, &graph->program[p], &member->program[p],
-                       l->partition->rank_of[graph->stage], m,
-                       t->program[t->program_index[graph->stage][p]].first_op);
+        compare_tensor_rank(l, &graph->program[p], &tensor_rank->program[p],
+                            l->partition->rank_of[graph->stage], m,
+                            t->program[t->program_index[graph->stage][p]].first_op);
   }
 }
 
@@ -183,7 +185,7 @@ static void add_programs(struct pen_layout_state *l, struct rank_tables *t,
     pen_add_program_collectives(rows, graph, &graph->program[p],
                                 t->op + t->op_count - graph->program[p].count);
   }
-  add_member_dims(l, t, graph);
+  add_tensor_rank_dims(l, t, graph);
 }
 
 /* The index of a frame among the distinct frames of the rank. */

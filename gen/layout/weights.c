@@ -60,7 +60,7 @@ uint64_t pen_tied_value_bytes(const struct pen_plan *plan, const struct pen_tie 
 
 uint64_t pen_tied_message_bytes(const struct pen_plan *plan, int kind) {
   uint64_t bytes = 0;
-  for (uint32_t n = 0; n < pen_member_tie_count(plan); n++) {
+  for (uint32_t n = 0; n < pen_local_tie_count(plan); n++) {
     const struct pen_tie *tie = &plan->ties[n];
     const uint64_t count = plan->weights[tie->weight].count,
                    gradient = pen_gradients_are_sharded(plan) ? pen_shard_most_of(plan, tie->weight)

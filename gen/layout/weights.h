@@ -20,8 +20,8 @@ struct pen_tie *pen_find_ties(const struct pen_partition *partition, struct pen_
  * checksum follows. */
 uint64_t pen_tied_value_bytes(const struct pen_plan *plan, const struct pen_tie *tie);
 
-/* The bytes of a message of all ties of a member, which lie side by side, each aligned: what the
- * head reads (PEN_SEND_V), or the head's gradients or their shards (PEN_SEND_G). */
+/* The bytes of a message of all ties of a tensor rank, which lie side by side, each aligned: what
+ * the head reads (PEN_SEND_V), or the head's gradients or their shards (PEN_SEND_G). */
 uint64_t pen_tied_message_bytes(const struct pen_plan *plan, int kind);
 
 #endif

@@ -128,7 +128,7 @@ static uint32_t sum_tokens(struct backward_pass *pass, const struct pen_op *forw
                            struct pen_op_list *list, uint32_t value) {
   const int runs = pen_signature_dim(pen_signature_of(forward->kind), "runs");
   if (pass->graph->token_ranks == 1 || runs < 0 || forward->dim[runs] == 0) return value;
-  return pen_sum_of_members(pass->graph, list, value, pass->graph->value[value].name);
+  return pen_sum_over_tensor_ranks(pass->graph, list, value, pass->graph->value[value].name);
 }
 
 /* An output of a backward op: a new gradient value (which becomes the sum so far), a private
@@ -208,7 +208,7 @@ static void pass_through(struct backward_pass *pass, const struct pen_op *forwar
   size_t count;
   const struct pen_pass_rule *rules = pen_pass_rules(&count);
   for (size_t i = 0; i < count; i++) {
-    if (rules[i].forward != forward->kind || pen_op_member(forward->kind, forward->dim) > 0)
+    if (rules[i].forward != forward->kind || pen_op_tensor_rank(forward->kind, forward->dim) > 0)
       continue;
     uint32_t input = forward->operand[rules[i].input], output = forward->operand[rules[i].output];
     if (input == PEN_NONE || !pass->graph->value[input].needs_gradient) continue;

@@ -34,17 +34,17 @@ static void drop_unread(const struct pen_graph *graph, struct pen_op_list *progr
 }
 
 static void number_program(struct pen_graph *graph, struct pen_op_list *program) {
-  const uint32_t members = pen_graph_tensor_ranks(graph);
+  const uint32_t tensor_ranks = pen_graph_tensor_ranks(graph);
   uint32_t begun = 0;
   drop_unread(graph, program);
   for (size_t i = 0; i < program->count; i++) {
     const struct pen_op *op = &program->op[i];
     if (!pen_op_exchanges(op->kind)) continue;
-    const uint32_t member = pen_op_member(op->kind, op->dim);
-    begun += member == 0;
+    const uint32_t tensor_rank = pen_op_tensor_rank(op->kind, op->dim);
+    begun += tensor_rank == 0;
     struct pen_value *value = &graph->value[op->operand[1]];
     value->is_slot = true;
-    value->slot = (begun - 1) % 2 * members + member;
+    value->slot = (begun - 1) % 2 * tensor_ranks + tensor_rank;
   }
   if (begun % 2) pen_op_append(program, PEN_OP_SIGNAL_TENSOR);
 }

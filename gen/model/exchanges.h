@@ -4,12 +4,12 @@
 
 #include "gen/model/graph.h"
 
-/* Whether ops of that kind are exchanges, or a member's part of one. */
+/* Whether ops of that kind are exchanges, or a tensor rank's part of one. */
 bool pen_op_exchanges(int kind);
 
 /* Gives what exchanges put its slots: exchanges of a program use the two sets alternately, from set
- * 0 on; slot s of member m is number s * members + m. What ALL_GATHER_SEQUENCE puts has all slots
- * of its set. A program with an odd number of exchanges gets one more, SIGNAL_TENSOR. */
+ * 0 on; slot s of tensor rank m is number s * tensor ranks + m. What ALL_GATHER_SEQUENCE puts has
+ * all slots of its set. A program with an odd number of exchanges gets one more, SIGNAL_TENSOR. */
 void pen_number_exchanges(struct pen_graph *graph);
 
 /* How many ops the exchange has that begins at an op of the program; 0: none does. */

@@ -106,9 +106,9 @@ const struct pen_pass_rule *pen_pass_rules(size_t *count) {
   return rules;
 }
 
-uint32_t pen_op_member(int kind, const int64_t *dim) {
-  const int member = pen_signature_dim(pen_signature_of(kind), "member");
-  return member < 0 ? 0 : (uint32_t)dim[member];
+uint32_t pen_op_tensor_rank(int kind, const int64_t *dim) {
+  const int tensor_rank = pen_signature_dim(pen_signature_of(kind), "tensor_rank");
+  return tensor_rank < 0 ? 0 : (uint32_t)dim[tensor_rank];
 }
 
 /* ---- losses ---- */

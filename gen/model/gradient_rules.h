@@ -45,9 +45,9 @@ struct pen_pass_rule {
 /* The rules in the order of ops.def, as above. */
 const struct pen_pass_rule *pen_pass_rules(size_t *count);
 
-/* The member whose part of an exchange an op makes; 0: the first, or there is one op for all. Of
- * the parts, which are of one x, and have one gradient, only the first passes it on. */
-uint32_t pen_op_member(int kind, const int64_t *dim);
+/* The tensor rank whose part of an exchange an op makes; 0: the first, or there is one op for all.
+ * Of the parts, which are of one x, and have one gradient, only the first passes it on. */
+uint32_t pen_op_tensor_rank(int kind, const int64_t *dim);
 
 /* The input whose gradient output k of a loss is: the output is named "d" and the input's name. -1:
  * it is none. */

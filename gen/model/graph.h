@@ -23,8 +23,8 @@ enum pen_role {
   PEN_ROLE_CACHE, /* keys or values of a layer, kept from step to step */
 };
 
-/* What each member of a group of processes has of a value: all of it, a part of its elements, or a
- * part of its sum. In the tensor group, a part is that of a split of the weights; parts of a
+/* What each member of a group of processes has of a value: all of it, a part of its elements,
+ * or a part of its sum. In the tensor group, a part is that of a split of the weights; parts of a
  * sequence's tokens are in sequence.h. */
 enum pen_value_place { PEN_WHOLE, PEN_SPLIT, PEN_PARTIAL };
 

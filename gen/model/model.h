@@ -24,7 +24,7 @@
 struct pen_graph *pen_stage_graph(const struct pen_topology *topology,
                                   const struct pen_stages *stages, uint32_t stage, bool training);
 /* The complete graph of another tensor rank: the ops and values of the first, with other dims. */
-struct pen_graph *pen_member_graph(const struct pen_graph *first, uint32_t tensor_rank);
+struct pen_graph *pen_tensor_rank_graph(const struct pen_graph *first, uint32_t tensor_rank);
 /* Adds the programs (training: F, I, W, B; else only F) and assigns segments and storage. */
 void pen_stage_programs(struct pen_graph *graph);
 /* The complete graphs of all stages: [stage]. */

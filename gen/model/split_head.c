@@ -27,7 +27,7 @@ static void append_logits(struct pen_graph *graph, struct split_logits *all, uin
         graph, PEN_OP_LOGITS_MAXIMUM, "maximum", (uint32_t[]){all->logits[k], all->maximum},
         (int64_t[]){graph->rows, pen_split_row_count(graph, all->weight[k])}, 2);
   }
-  all->maximum = pen_greatest_of_members(graph, all->maximum);
+  all->maximum = pen_max_over_tensor_ranks(graph, all->maximum);
   for (uint32_t k = 0; pen_graph_next_split(graph, k); k++) {
     uint32_t own = pen_append_forward(
         graph, PEN_OP_LOGITS_SUM, "exponentials", (uint32_t[]){all->logits[k], all->maximum},
@@ -88,7 +88,7 @@ static void append_statistics(struct chunked_head *head, const char *weight, dou
                                        (uint32_t[]){input_of(head), head->weight[k], head->maximum},
                                        HEAD_DIMS(head, head->weight[k]), 4);
   }
-  head->maximum = pen_greatest_of_members(graph, head->maximum);
+  head->maximum = pen_max_over_tensor_ranks(graph, head->maximum);
   for (uint32_t k = 0; pen_graph_next_split(graph, k); k++) {
     uint32_t own = pen_append_forward(graph, PEN_OP_HEAD_SUM, "exponentials",
                                       (uint32_t[]){input_of(head), head->weight[k], head->maximum},

@@ -156,9 +156,9 @@ static void add_next(struct pen_graph *graph, struct pen_op_list *list, struct p
   }
 }
 
-/* The same value of member m. */
-static uint32_t member_part(struct pen_graph *graph, struct pen_op_list *list, uint32_t value,
-                            uint32_t m, const char *name) {
+/* The same value of tensor rank m. */
+static uint32_t part_of_rank(struct pen_graph *graph, struct pen_op_list *list, uint32_t value,
+                             uint32_t m, const char *name) {
   const struct pen_value of = graph->value[value];
   struct pen_op *op = pen_op_append(list, PEN_OP_ALL_GATHER_PARTIAL);
   op->dtype = of.dtype;
@@ -171,17 +171,17 @@ static uint32_t member_part(struct pen_graph *graph, struct pen_op_list *list, u
   return op->operand[1];
 }
 
-/* The parts of all members. */
+/* The parts of all tensor ranks. */
 static void exchange_parts(struct pen_graph *graph, struct pen_op_list *list, uint32_t value,
                            bool by_tokens, const char *name, uint32_t *part) {
   for (uint32_t m = 0; m < pen_graph_tensor_ranks(graph); m++)
     part[m] = by_tokens && graph->token_ranks > 1 ? pen_held_part(graph, list, value, m, name)
-                                                  : member_part(graph, list, value, m, name);
+                                                  : part_of_rank(graph, list, value, m, name);
 }
 
-/* Begins the sum of all members' values again, with these; all but the last addition. */
-static void add_members(struct pen_graph *graph, struct pen_op_list *list, struct pen_pairwise *sum,
-                        uint32_t value, const char *name) {
+/* Begins the sum of all tensor ranks' values again, with these; all but the last addition. */
+static void add_tensor_ranks(struct pen_graph *graph, struct pen_op_list *list,
+                             struct pen_pairwise *sum, uint32_t value, const char *name) {
   uint32_t part[PEN_SPLITS_MAX];
   exchange_parts(graph, list, value, sum->by_tokens, name, part);
   *sum = (struct pen_pairwise){.kind = sum->kind, .count = sum->count};
@@ -191,16 +191,16 @@ static void add_members(struct pen_graph *graph, struct pen_op_list *list, struc
 
 void pen_pairwise_add(struct pen_graph *graph, struct pen_op_list *list, struct pen_pairwise *sum,
                       uint32_t value, const char *name) {
-  const uint32_t members = pen_graph_tensor_ranks(graph), all = 2 * sum->count;
-  add_next(graph, list, sum, value, members == 1 ? sum->count : all, name);
-  if (members > 1 && sum->added == graph->own_splits)
-    add_members(graph, list, sum, sum->sum[0], name);
+  const uint32_t tensor_ranks = pen_graph_tensor_ranks(graph), all = 2 * sum->count;
+  add_next(graph, list, sum, value, tensor_ranks == 1 ? sum->count : all, name);
+  if (tensor_ranks > 1 && sum->added == graph->own_splits)
+    add_tensor_ranks(graph, list, sum, sum->sum[0], name);
 }
 
-uint32_t pen_sum_of_members(struct pen_graph *graph, struct pen_op_list *list, uint32_t value,
-                            const char *name) {
+uint32_t pen_sum_over_tensor_ranks(struct pen_graph *graph, struct pen_op_list *list,
+                                   uint32_t value, const char *name) {
   struct pen_pairwise sum = {.kind = PEN_OP_ADD, .count = graph->splits};
-  add_members(graph, list, &sum, value, name);
+  add_tensor_ranks(graph, list, &sum, value, name);
   return pen_pairwise_total(graph, list, &sum, name, PEN_ROLE_ACTIVATION);
 }
 
@@ -273,16 +273,16 @@ int64_t pen_split_row_count(const struct pen_graph *graph, uint32_t weight) {
   return (int64_t)graph->weight[graph->value[weight].weight].dim[0];
 }
 
-/* The rows of x from the member that has each: of the table that is split `of`. */
+/* The rows of x from the tensor rank that has each: of the table that is split `of`. */
 static uint32_t select_rows(struct pen_graph *graph, const char *name, uint32_t tokens, uint32_t x,
                             const struct split *of) {
-  const uint32_t members = pen_graph_tensor_ranks(graph);
+  const uint32_t tensor_ranks = pen_graph_tensor_ranks(graph);
   const int64_t most = (of->dim[0] + graph->splits - 1) / graph->splits * graph->own_splits;
   uint32_t part[PEN_SPLITS_MAX], y = PEN_NONE;
-  if (members == 1) return x;
+  if (tensor_ranks == 1) return x;
   const uint32_t held = pen_held_numbers(graph, pen_text("%s.tokens", name), tokens);
   exchange_parts(graph, &graph->forward, x, true, pen_local_name(graph, name), part);
-  for (uint32_t m = 0; m < members; m++) {
+  for (uint32_t m = 0; m < tensor_ranks; m++) {
     const int64_t left = of->dim[0] - m * most;
     y = pen_append_forward(
         graph, PEN_OP_EMBEDDING_SELECT, name, (uint32_t[]){held, part[m], y},
@@ -311,14 +311,14 @@ uint32_t pen_graph_head_split(struct pen_graph *graph, const char *weight, doubl
   return split_of(graph, &of);
 }
 
-uint32_t pen_greatest_of_members(struct pen_graph *graph, uint32_t own) {
-  const uint32_t members = pen_graph_tensor_ranks(graph);
+uint32_t pen_max_over_tensor_ranks(struct pen_graph *graph, uint32_t own) {
+  const uint32_t tensor_ranks = pen_graph_tensor_ranks(graph);
   uint32_t part[PEN_SPLITS_MAX];
-  if (members == 1) return own;
-  for (uint32_t m = 0; m < members; m++)
-    part[m] = member_part(graph, &graph->forward, own, m, pen_local_name(graph, "maximum"));
+  if (tensor_ranks == 1) return own;
+  for (uint32_t m = 0; m < tensor_ranks; m++)
+    part[m] = part_of_rank(graph, &graph->forward, own, m, pen_local_name(graph, "maximum"));
   uint32_t most = part[0];
-  for (uint32_t m = 1; m < members; m++)
+  for (uint32_t m = 1; m < tensor_ranks; m++)
     most = pen_append_forward(graph, PEN_OP_MAXIMUM, "maximum.all", (uint32_t[]){most, part[m]},
                               &graph->rows, 1);
   return most;

@@ -80,11 +80,11 @@ uint32_t pen_pairwise_round(struct pen_graph *graph, struct pen_op_list *list, c
                             int64_t width);
 
 /* The maximum (rows) of those of all tensor ranks, of which `own` is this one's. */
-uint32_t pen_greatest_of_members(struct pen_graph *graph, uint32_t own);
+uint32_t pen_max_over_tensor_ranks(struct pen_graph *graph, uint32_t own);
 
 /* The sum of a value that each tensor rank has of the tokens that it holds, for all. */
-uint32_t pen_sum_of_members(struct pen_graph *graph, struct pen_op_list *list, uint32_t value,
-                            const char *name);
+uint32_t pen_sum_over_tensor_ranks(struct pen_graph *graph, struct pen_op_list *list,
+                                   uint32_t value, const char *name);
 
 /* Whether the tensor rank of the graph has a weight (an index). */
 bool pen_graph_has_weight(const struct pen_graph *graph, size_t weight);

@@ -84,7 +84,7 @@ struct pen_graph *pen_stage_graph(const struct pen_topology *topology,
   return stage_graph(topology, stages, stage, 0, training);
 }
 
-struct pen_graph *pen_member_graph(const struct pen_graph *first, uint32_t tensor_rank) {
+struct pen_graph *pen_tensor_rank_graph(const struct pen_graph *first, uint32_t tensor_rank) {
   struct pen_graph *graph =
       stage_graph(first->topology, first->stages, first->stage, tensor_rank, first->training);
   pen_stage_programs(graph);

@@ -22,8 +22,8 @@ static int64_t replicas_of(const struct pen_axes *axes, const struct pen_choice 
 
 /* 1 where the axis does not apply. */
 static int64_t tensor_ranks_of(const struct pen_axes *axes, const struct pen_choice *choice) {
-  const int64_t members = pen_axis_number(axes, choice, PEN_AXIS_tensor);
-  return members ? members : 1;
+  const int64_t tensor_ranks = pen_axis_number(axes, choice, PEN_AXIS_tensor);
+  return tensor_ranks ? tensor_ranks : 1;
 }
 
 static int64_t pipelines_of(const struct pen_axes *axes, const struct pen_choice *choice) {

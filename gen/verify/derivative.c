@@ -7,10 +7,10 @@
  * needs, of data and of frozen weights, have no term. The gradient of what a loss reads is the
  * loss's own output.
  *
- * Where the members share the tokens of a value (ALL_GATHER_SEQUENCE, ALL_TO_ALL_PARTIAL), each has
- * the gradient of its own run of them, also of the value that has all tokens. An op that reads the
- * gradient of all reads what is gathered; what an op sums over its run of tokens is summed over the
- * members. */
+ * Where the tensor ranks share the tokens of a value (ALL_GATHER_SEQUENCE, ALL_TO_ALL_PARTIAL),
+ * each has the gradient of its own run of them, also of the value that has all tokens. An op that
+ * reads the gradient of all reads what is gathered; what an op sums over its run of tokens is
+ * summed over the tensor ranks. */
 #include "gen/verify/derivative.h"
 
 #include <string.h>
@@ -57,7 +57,7 @@ static void mark_needs(struct pen_derivative *d) {
   }
 }
 
-static uint32_t member_count(const struct pen_derivative *d) {
+static uint32_t tensor_rank_count(const struct pen_derivative *d) {
   return pen_group_size(d->stage->context->plan, PEN_TENSOR);
 }
 
@@ -99,19 +99,19 @@ static uint32_t *gradient_of(struct pen_derivative *d, uint32_t forward, int k) 
   return split >= d->splits ? &d->gradient[value] : &d->of_split[value * d->splits + split];
 }
 
-/* A value of the member of that number, or of its own run of the tokens if it is the gradient of
- * what `gathered`, or null, makes; 0: it is absent. */
-static uint32_t member_part(const struct pen_derivative *d, uint32_t value, uint32_t member,
-                            const struct pen_term *gathered) {
+/* A value of the tensor rank of that number, or of its own run of the tokens if it is the gradient
+ * of what `gathered`, or null, makes; 0: it is absent. */
+static uint32_t part_of_rank(const struct pen_derivative *d, uint32_t value, uint32_t tensor_rank,
+                             const struct pen_term *gathered) {
   if (!value) return 0;
   struct pen_term term = {.kind = PEN_OP_ALL_GATHER_PARTIAL,
                           .dtype = dtype_of(d, value),
-                          .dim = {(int64_t)elements_of(d, value), member},
+                          .dim = {(int64_t)elements_of(d, value), tensor_rank},
                           .input = {value}};
   if (gathered) {
     term.kind = PEN_OP_ALL_TO_ALL_PARTIAL;
     memcpy(term.dim, gathered->dim, 3 * sizeof *term.dim);
-    term.dim[3] = member;
+    term.dim[3] = tensor_rank;
   }
   return pen_term_output(pen_term_add(d->stage->terms, &term), 1);
 }
@@ -128,17 +128,17 @@ static uint32_t add_pairwise(const struct pen_derivative *d, const uint32_t *val
   return pen_term_output(pen_term_add(d->stage->terms, &term), 2);
 }
 
-/* The halves of the sum over all splits, of which these are the member's; other members have the
- * rest. `gathered`: as above. False: one is absent. */
+/* The halves of the sum over all splits, of which these are the tensor rank's; other tensor ranks
+ * have the rest. `gathered`: as above. False: one is absent. */
 static bool add_halves(const struct pen_derivative *d, const uint32_t *split,
                        const struct pen_term *gathered, uint32_t half[2]) {
-  const uint32_t members = member_count(d), own = d->splits / members;
-  uint32_t *all = pen_new(members + own, sizeof *all), count = own;
+  const uint32_t tensor_ranks = tensor_rank_count(d), own = d->splits / tensor_ranks;
+  uint32_t *all = pen_new(tensor_ranks + own, sizeof *all), count = own;
   memcpy(all, split, own * sizeof *all);
-  if (members > 1) {
+  if (tensor_ranks > 1) {
     const uint32_t sum = add_pairwise(d, split, own);
-    for (uint32_t m = 0; m < members; m++) all[m] = member_part(d, sum, m, gathered);
-    count = members;
+    for (uint32_t m = 0; m < tensor_ranks; m++) all[m] = part_of_rank(d, sum, m, gathered);
+    count = tensor_ranks;
   }
   for (uint32_t h = 0; h < 2; h++) half[h] = add_pairwise(d, all + h * (count / 2), count / 2);
   pen_free(all);
@@ -156,7 +156,7 @@ static void sum_splits(struct pen_derivative *d, uint32_t value) {
   if (!add_halves(d, split, gathered, halves))
     return; /* then the weight of a split has no gradient */
   const int64_t all = d->stage->terms->term[pen_term_of_value(split[0])].dim[0],
-                rows = all / (gathered ? member_count(d) : 1);
+                rows = all / (gathered ? tensor_rank_count(d) : 1);
   const struct pen_term term = {.kind = PEN_OP_SUM_PARTIALS,
                                 .dtype = b->plan->dtype,
                                 .dim = {rows, (int64_t)elements_of(d, halves[0]) / rows, all,
@@ -179,14 +179,15 @@ static bool waits_for_splits(struct pen_derivative *d, const struct pen_gradient
   return false;
 }
 
-/* ---- tokens that the members share ---- */
+/* ---- tokens that the tensor ranks share ---- */
 
 /* What an op with these dims reads as an operand of so many elements: all tokens of a value, of
- * which the member has its own. */
+ * which the tensor rank has its own. */
 static uint32_t with_all_tokens(const struct pen_derivative *d, const struct pen_term *reader,
                                 uint32_t value, uint64_t elements) {
-  const int64_t members = member_count(d);
-  if (members == 1 || !value || elements_of(d, value) * (uint64_t)members != elements) return value;
+  const int64_t tensor_ranks = tensor_rank_count(d);
+  if (tensor_ranks == 1 || !value || elements_of(d, value) * (uint64_t)tensor_ranks != elements)
+    return value;
   const struct pen_signature *signature = pen_signature_of((int)reader->kind);
   const int rows = pen_signature_dim(signature, "rows"),
             batch = pen_signature_dim(signature, "batch");
@@ -197,22 +198,23 @@ static uint32_t with_all_tokens(const struct pen_derivative *d, const struct pen
   const struct pen_term term = {
       .kind = PEN_OP_ALL_GATHER_SEQUENCE,
       .dtype = dtype_of(d, value),
-      .dim = {sequences, (int64_t)elements_of(d, value) / sequences, members},
+      .dim = {sequences, (int64_t)elements_of(d, value) / sequences, tensor_ranks},
       .input = {value}};
   return pen_term_output(pen_term_add(d->stage->terms, &term), 1);
 }
 
-/* What a forward op makes for a weight's gradient: of the runs of all members, if it has its own.
+/* What a forward op makes for a weight's gradient: of the runs of all tensor ranks, if it has its
+ * own.
  */
 static uint32_t sum_runs(const struct pen_derivative *d, uint32_t forward, uint32_t value) {
   const struct pen_term of = d->stage->terms->term[forward];
   const int runs = pen_signature_dim(pen_signature_of((int)of.kind), "runs");
-  const uint32_t members = member_count(d);
-  if (members == 1 || runs < 0 || of.dim[runs] == 0 || of.dim[runs] == d->splits || !value)
+  const uint32_t tensor_ranks = tensor_rank_count(d);
+  if (tensor_ranks == 1 || runs < 0 || of.dim[runs] == 0 || of.dim[runs] == d->splits || !value)
     return value;
-  uint32_t *all = pen_new(members, sizeof *all);
-  for (uint32_t m = 0; m < members; m++) all[m] = member_part(d, value, m, NULL);
-  const uint32_t sum = add_pairwise(d, all, members);
+  uint32_t *all = pen_new(tensor_ranks, sizeof *all);
+  for (uint32_t m = 0; m < tensor_ranks; m++) all[m] = part_of_rank(d, value, m, NULL);
+  const uint32_t sum = add_pairwise(d, all, tensor_ranks);
   pen_free(all);
   return sum;
 }
@@ -307,7 +309,7 @@ static void pass_gradients(struct pen_derivative *d, uint32_t forward) {
   const struct pen_pass_rule *rules = pen_pass_rules(&count);
   for (size_t n = 0; n < count; n++)
     if (rules[n].forward == (int)d->stage->terms->term[forward].kind &&
-        pen_op_member(rules[n].forward, d->stage->terms->term[forward].dim) == 0 &&
+        pen_op_tensor_rank(rules[n].forward, d->stage->terms->term[forward].dim) == 0 &&
         is_needed(d, forward, rules[n].input))
       set_gradient(d, forward, rules[n].input,
                    d->gradient[operand_value(d, forward, rules[n].output)], false);

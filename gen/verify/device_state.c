@@ -57,14 +57,15 @@ uint64_t pen_largest_shard(uint64_t count, uint32_t shards) {
   return most;
 }
 
-/* The workspace of NORM: an f64 for each block of a member's shards, of the member with the most.
+/* The workspace of NORM: an f64 for each block of a tensor rank's shards, of the tensor rank with
+ * the most.
  */
 static uint64_t norm_workspace_bytes(const struct pen_plan *plan, uint32_t rank) {
   const uint32_t shards = pen_group_size(plan, PEN_SHARD);
   uint64_t most = 0;
-  for (uint32_t member = 0; member < pen_group_size(plan, PEN_TENSOR); member++) {
+  for (uint32_t tensor_rank = 0; tensor_rank < pen_group_size(plan, PEN_TENSOR); tensor_rank++) {
     const uint32_t first = pen_group_process(plan, 0, PEN_PIPELINE, rank),
-                   global = pen_group_process(plan, first, PEN_TENSOR, member);
+                   global = pen_group_process(plan, first, PEN_TENSOR, tensor_rank);
     uint64_t blocks = 0;
     for (uint32_t i = 0; i < plan->weight_count; i++)
       if (pen_owns_weight(plan, &plan->weights[i], global) && !plan->weights[i].frozen)

@@ -13,7 +13,7 @@
  *   REDUCE_SCATTER   its own shard, of one data rank each: the sum over the group
  *   REDUCE_GROUPS    its own split, of one group each: the sum over the groups
  *   GATHER_GROUPS    the rest of the shard: what the other groups have in their splits
- *   ALL_GATHER_GRAD  the other shards: what the members of the group have in theirs
+ *   ALL_GATHER_GRAD  the other shards: what the tensor ranks of the group have in theirs
  *
  * In each of these data ranks and groups rise (actions.def). The rules here, with which
  * messages begin:

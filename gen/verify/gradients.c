@@ -237,7 +237,7 @@ static bool check_profile_stage(struct profile_stages *p, uint32_t stage, struct
     pen_stage_terms_open(s, context, terms);
   }
   while (p->next < p->c->stage_programs_count && p->c->stage_programs[p->next].stage < stage)
-    p->next++;                  /* of stages in which the member is like the first */
+    p->next++;                  /* of stages in which the tensor rank is like the first */
   size_t others = *known_count; /* then with the first set of its own, too */
   const bool takes_run = p->next > 0 && p->c->stage_programs[p->next - 1].gives_run;
   for (; p->next < p->c->stage_programs_count && p->c->stage_programs[p->next].stage == stage;
@@ -258,16 +258,17 @@ static bool check_profile_stage(struct profile_stages *p, uint32_t stage, struct
   return true;
 }
 
-/* Whether a member differs from the first in the rank of a stage. */
+/* Whether a tensor rank differs from the first in the rank of a stage. */
 static bool differs(const struct pen_check_context *checked, uint32_t profile_count, uint32_t stage,
                     uint32_t tensor_rank) {
   bool any = false;
   for (uint32_t n = 0; n < profile_count; n++)
-    any = any || pen_member_differs(&checked[n].contexts[checked[n].rank_of[stage]], tensor_rank);
+    any = any ||
+          pen_tensor_rank_differs(&checked[n].contexts[checked[n].rank_of[stage]], tensor_rank);
   return any;
 }
 
-/* All stages, or those of ranks in which a member differs from the first. */
+/* All stages, or those of ranks in which a tensor rank differs from the first. */
 static bool check_stages(const struct pen_check_context *checked, uint32_t profile_count,
                          uint32_t tensor_rank) {
   struct profile_stages *profile = pen_new(profile_count, sizeof *profile);
@@ -289,44 +290,45 @@ static bool check_stages(const struct pen_check_context *checked, uint32_t profi
   return fine;
 }
 
-/* The ranks of a profile as a member sees them, where it differs from the first. */
+/* The ranks of a profile as a tensor rank sees them, where it differs from the first. */
 static bool make_contexts(const struct pen_check_context *checked, uint32_t tensor_rank,
                           struct pen_rank_context *contexts) {
   for (uint32_t rank = 0; rank < checked->rank_count; rank++) {
     contexts[rank] = checked->contexts[rank];
-    if (pen_member_differs(&contexts[rank], tensor_rank) &&
-        !pen_member_context(&checked->contexts[rank], tensor_rank, &contexts[rank]))
+    if (pen_tensor_rank_differs(&contexts[rank], tensor_rank) &&
+        !pen_tensor_rank_context(&checked->contexts[rank], tensor_rank, &contexts[rank]))
       return false;
   }
   return true;
 }
 
-static void free_contexts(const struct pen_check_context *member) {
-  for (uint32_t rank = 0; rank < member->rank_count; rank++)
-    if (member->contexts[rank].tensor_rank > 0) pen_member_context_free(&member->contexts[rank]);
-  pen_free((void *)(uintptr_t)member->contexts);
+static void free_contexts(const struct pen_check_context *checked) {
+  for (uint32_t rank = 0; rank < checked->rank_count; rank++)
+    if (checked->contexts[rank].tensor_rank > 0)
+      pen_tensor_rank_context_free(&checked->contexts[rank]);
+  pen_free((void *)(uintptr_t)checked->contexts);
 }
 
-/* The same for a member after the first. */
-static bool check_member(const struct pen_check_context *checked, uint32_t profile_count,
-                         uint32_t tensor_rank) {
-  struct pen_check_context *member = pen_new(profile_count, sizeof *member);
+/* The same for a tensor rank after the first. */
+static bool check_tensor_rank(const struct pen_check_context *checked, uint32_t profile_count,
+                              uint32_t tensor_rank) {
+  struct pen_check_context *own = pen_new(profile_count, sizeof *own);
   bool fine = true;
   for (uint32_t n = 0; n < profile_count && fine; n++) {
     struct pen_rank_context *contexts = pen_new(checked[n].rank_count, sizeof *contexts);
     fine = make_contexts(&checked[n], tensor_rank, contexts);
-    member[n] = checked[n];
-    member[n].contexts = contexts;
+    own[n] = checked[n];
+    own[n].contexts = contexts;
   }
-  if (!fine || !check_stages(member, profile_count, tensor_rank)) return false;
-  for (uint32_t n = 0; n < profile_count; n++) free_contexts(&member[n]);
-  pen_free(member);
+  if (!fine || !check_stages(own, profile_count, tensor_rank)) return false;
+  for (uint32_t n = 0; n < profile_count; n++) free_contexts(&own[n]);
+  pen_free(own);
   return true;
 }
 
 bool pen_check_gradients(const struct pen_check_context *checked, uint32_t profile_count) {
   bool fine = check_stages(checked, profile_count, 0);
   const uint32_t ranks = pen_group_size(checked[0].contexts[0].plan, PEN_TENSOR);
-  for (uint32_t t = 1; t < ranks && fine; t++) fine = check_member(checked, profile_count, t);
+  for (uint32_t t = 1; t < ranks && fine; t++) fine = check_tensor_rank(checked, profile_count, t);
   return fine;
 }

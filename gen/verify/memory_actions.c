@@ -214,7 +214,7 @@ static bool check_gradient_complete(const struct pen_memory_state *m, uint32_t w
 
 /* The head's gradients of all ties are complete. */
 static bool check_heads_complete(const struct pen_memory_state *m) {
-  for (uint32_t n = 0; n < pen_member_tie_count(m->context->plan); n++)
+  for (uint32_t n = 0; n < pen_local_tie_count(m->context->plan); n++)
     if (!check_gradient_complete(m, m->context->plan->weight_count + n)) return false;
   return true;
 }
@@ -223,7 +223,7 @@ static bool check_heads_complete(const struct pen_memory_state *m) {
 static bool run_add_tied_gradient(const struct pen_memory_state *m,
                                   const struct pen_action *action) {
   const struct pen_plan *plan = m->context->plan;
-  for (uint32_t n = 0; n < pen_member_tie_count(plan); n++)
+  for (uint32_t n = 0; n < pen_local_tie_count(plan); n++)
     if (!check_gradient_complete(m, plan->ties[n].weight)) return false;
   if (plan->ties->rank == m->context->rank) return check_heads_complete(m);
   uint64_t target = m->context->profile->messages[action->message].target_offset;

@@ -159,7 +159,7 @@ bool pen_puts_values(int kind) {
 /* Is the op after `op` the part of the next tensor rank in the same exchange? */
 static bool continues(const struct pen_op *op) {
   return op[1].kind == op->kind && op[1].operand[0] == op->operand[0] &&
-         pen_op_member(op[1].kind, op[1].dim) == pen_op_member(op->kind, op->dim) + 1;
+         pen_op_tensor_rank(op[1].kind, op[1].dim) == pen_op_tensor_rank(op->kind, op->dim) + 1;
 }
 
 /* The parts of an exchange follow each other, by rising tensor rank, and fill slots. Null, or what
@@ -167,7 +167,7 @@ static bool continues(const struct pen_op *op) {
 static const char *wrong_part(const struct pen_rank_context *b, uint32_t index) {
   const struct pen_op *op = &b->tables->ops[index];
   const uint32_t members = pen_group_size(b->plan, PEN_TENSOR),
-                 member = pen_op_member(op->kind, op->dim);
+                 member = pen_op_tensor_rank(op->kind, op->dim);
   const bool puts = pen_puts_values(op->kind);
   if (!puts && op->kind != PEN_OP_SIGNAL_TENSOR) return NULL;
   if (members == 1) return "which sends to other tensor ranks, but there is one";
@@ -193,7 +193,7 @@ static struct pen_put blocks_of(const struct moves *m, const struct pen_op *op) 
     put.bytes = (uint64_t)dim_of(op, "count") * element;
   } else {
     const uint64_t part = (uint64_t)dim_of(op, "part") * element,
-                   whole = (uint64_t)dim_of(op, "members") * part;
+                   whole = (uint64_t)dim_of(op, "tensor_ranks") * part;
     const bool gathers = op->kind == PEN_OP_ALL_GATHER_SEQUENCE;
     put.count = (uint64_t)dim_of(op, "batch");
     put.bytes = part;

@@ -114,8 +114,8 @@ static bool is_named_after(const struct op_context *s, uint32_t tensor, uint32_t
   return name && strncmp(name + 1, tensors[other].name, length) == 0 && name[1 + length] == '(';
 }
 
-/* A collective has all elements of the weight whose shard, or gradient, it names: each member takes
- * its shard from these. */
+/* A collective has all elements of the weight whose shard, or gradient, it names: each tensor rank
+ * takes its shard from these. */
 static bool check_elements(const struct op_context *s, uint32_t tensor) {
   const struct pen_rank_context *b = s->tracer->context;
   uint32_t number = b->weight[tensor];

@@ -151,7 +151,7 @@ static void add_own_weight(const struct pen_rank_context *b, struct range_list *
 /* What the head of a tied matrix has of its own. */
 static void add_ties(const struct pen_rank_context *b, struct range_list *list) {
   const struct pen_plan *plan = b->plan;
-  for (uint32_t index = 0; index < pen_member_tie_count(plan); index++) {
+  for (uint32_t index = 0; index < pen_local_tie_count(plan); index++) {
     const struct pen_tie *tie = &plan->ties[index];
     const struct pen_weight *weight = &plan->weights[tie->weight];
     uint64_t bytes = pen_stored_bytes(plan, weight, weight->gradient_sharded);
@@ -301,7 +301,7 @@ static bool find_weight(struct pen_rank_context *b, uint32_t tensor,
       return set_use(b, tensor, PEN_USE_GRADIENT, number,
                      kept_count(plan, weight, weight->gradient_sharded), ".grad", "gradient");
   }
-  for (uint32_t index = 0; index < pen_member_tie_count(plan); index++) {
+  for (uint32_t index = 0; index < pen_local_tie_count(plan); index++) {
     const struct pen_tie *tie = &plan->ties[index];
     const struct pen_weight *weight = &plan->weights[tie->weight];
     if (tie->rank != b->rank) continue;

@@ -31,7 +31,7 @@ struct pen_program_collectives {
   struct pen_signals signals[PEN_GROUPS];
   uint32_t first, past, op;         /* its ops, and the one in progress */
   const struct pen_collective *row; /* of that op; null: it has none */
-  uint64_t lowest_slot; /* address of the first slot that the member has used since its signal */
+  uint64_t lowest_slot; /* address of the first slot that the rank has used since its signal */
 };
 
 void pen_program_collectives_open(struct pen_program_collectives *c,

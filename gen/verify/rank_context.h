@@ -23,7 +23,7 @@ struct pen_rank_context {
   const struct pen_rank_program *tables;
   const struct pen_rank_memory *memory;
   uint32_t rank;
-  uint32_t tensor_rank; /* the member whose weights and dims these are */
+  uint32_t tensor_rank; /* the tensor rank whose weights and dims these are */
   uint32_t split_count; /* of each tensor that is split; 1: none is */
   uint32_t own_weight_count;
   const uint32_t *own_weight; /* [own_weight_count]: the rank's weights, indices into the plan's */

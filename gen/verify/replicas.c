@@ -353,7 +353,7 @@ static bool check_shared(const struct pen_rank_context *b, bool has_replicas) {
     extend_to(&shared, b->memory->exchange_offset, b->memory->exchange_bytes);
   if (b->memory->partial_bytes)
     extend_to(&shared, b->memory->partial_offset, b->memory->partial_bytes);
-  for (uint32_t n = 0; n < pen_member_tie_count(b->plan); n++) {
+  for (uint32_t n = 0; n < pen_local_tie_count(b->plan); n++) {
     const struct pen_tie *tie = &b->plan->ties[n];
     const struct pen_weight *weight = &b->plan->weights[tie->weight];
     if (tie->rank == b->rank && weight->rank != b->rank)

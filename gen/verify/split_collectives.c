@@ -1,16 +1,16 @@
-/* split_collectives.c: what the members of a rank exchange, and the tokens that they share (the
- * rule "whole" of splits.c). */
+/* split_collectives.c: what the tensor ranks of a rank exchange, and the tokens that they share
+ * (the rule "whole" of splits.c). */
 #include "gen/verify/split_collectives.h"
 
-/* The parts of all members: each has that of its own splits, of the same tokens. */
+/* The parts of all tensor ranks: each has that of its own splits, of the same tokens. */
 static bool check_part_of(struct pen_split_check *c, int tokens) {
-  const uint32_t own = pen_member_splits(c->s->context->plan, c->splits),
+  const uint32_t own = pen_local_split_count(c->s->context->plan, c->splits),
                  begin = pen_first_own_split(c->s->context);
   const struct pen_split_value x = pen_split_input(c, 0);
   if (x.kind != PEN_VALUE_PARTIAL || x.first != begin || x.past != begin + own ||
       x.tokens != PEN_TOKENS_ALL)
     return pen_split_problem(c, "sends a value other than the sum of this tensor rank's splits");
-  const uint32_t first = (uint32_t)pen_split_dim(c, "member") * own;
+  const uint32_t first = (uint32_t)pen_split_dim(c, "tensor_rank") * own;
   pen_split_set_outputs(
       c, (struct pen_split_value){PEN_VALUE_PARTIAL, first, first + own, x.group, tokens});
   return true;
@@ -18,18 +18,18 @@ static bool check_part_of(struct pen_split_check *c, int tokens) {
 
 bool pen_check_gathered_part(struct pen_split_check *c) { return check_part_of(c, PEN_TOKENS_ALL); }
 
-/* ---- tokens that the members share ---- */
+/* ---- tokens that the tensor ranks share ---- */
 
-/* Do the runs of an exchange, one a member, make up the sequences? */
-static bool has_runs_of_members(struct pen_split_check *c) {
-  return (pen_split_dim(c, "members") == pen_group_size(c->s->context->plan, PEN_TENSOR) &&
+/* Do the runs of an exchange, one a tensor rank, make up the sequences? */
+static bool has_runs_of_tensor_ranks(struct pen_split_check *c) {
+  return (pen_split_dim(c, "tensor_ranks") == pen_group_size(c->s->context->plan, PEN_TENSOR) &&
           pen_split_has_sequences(c, pen_split_dim(c, "batch"))) ||
          pen_split_problem(c, "does not divide the sequences among the tensor ranks");
 }
 
-/* Of each member's part this rank's run. */
+/* Of each tensor rank's part this rank's run. */
 bool pen_check_part_of_run(struct pen_split_check *c) {
-  return has_runs_of_members(c) && check_part_of(c, PEN_TOKENS_SLICE);
+  return has_runs_of_tensor_ranks(c) && check_part_of(c, PEN_TOKENS_SLICE);
 }
 
 bool pen_check_gathered_runs(struct pen_split_check *c) {
@@ -38,7 +38,7 @@ bool pen_check_gathered_runs(struct pen_split_check *c) {
     return pen_split_problem(c, "gathers a tensor that is not a sequence shard");
   pen_split_set_outputs(
       c, (struct pen_split_value){.kind = PEN_VALUE_WHOLE, .tokens = PEN_TOKENS_GATHERED});
-  return has_runs_of_members(c);
+  return has_runs_of_tensor_ranks(c);
 }
 
 /* The numbers of the tokens of this rank's run, of data of the step. */
@@ -72,9 +72,9 @@ static uint32_t all_numbers(const struct pen_split_check *c, uint32_t value) {
   return made->kind == PEN_OP_SLICE_SEQUENCE ? made->input[0] : value;
 }
 
-/* ---- the vocabulary of the members ---- */
+/* ---- the vocabulary of the tensor ranks ---- */
 
-/* The rows that a member has embedded, and those of the members before it. */
+/* The rows that a tensor rank has embedded, and those of the tensor ranks before it. */
 bool pen_check_embedding_select(struct pen_split_check *c) {
   const struct pen_split_value x = pen_split_input(c, 1);
   const struct pen_term *rows = pen_split_source(c, pen_split_term(c)->input[1]);

@@ -1,4 +1,5 @@
-/* split_collectives.h: the checks of ops of the members of a rank, each for the op of its name. */
+/* split_collectives.h: the checks of ops of the tensor ranks of a rank, each for the op of its
+ * name. */
 #ifndef PEN_SPLIT_COLLECTIVES_H
 #define PEN_SPLIT_COLLECTIVES_H
 

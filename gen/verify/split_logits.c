@@ -123,7 +123,7 @@ bool pen_check_head_loss(struct pen_split_check *c) {
   return true;
 }
 
-/* ---- the maximum over the members ---- */
+/* ---- the maximum over the tensor ranks ---- */
 
 bool pen_check_maximum(struct pen_split_check *c) {
   const struct pen_split_value a = pen_split_input(c, 0), b = pen_split_input(c, 1);

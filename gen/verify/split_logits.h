@@ -7,7 +7,7 @@
 pen_split_check_op pen_check_logits_maximum, pen_check_logits_sum, pen_check_loss_columns,
     pen_check_logits_join, pen_check_head_maximum, pen_check_head_sum, pen_check_head_loss;
 
-/* MAXIMUM: over the members. */
+/* MAXIMUM: over the tensor ranks. */
 pen_split_check_op pen_check_maximum;
 
 #endif

@@ -27,7 +27,7 @@ void pen_split_set_outputs(struct pen_split_check *c, struct pen_split_value par
 }
 
 uint32_t pen_first_own_split(const struct pen_rank_context *b) {
-  return b->tensor_rank * pen_member_splits(b->plan, b->split_count);
+  return b->tensor_rank * pen_local_split_count(b->plan, b->split_count);
 }
 
 const struct pen_weight *pen_split_weight(const struct pen_split_check *c, int k) {
@@ -62,20 +62,20 @@ static bool has_dim(const struct pen_split_check *c, const char *name) {
   return pen_signature_dim(pen_signature_of((int)pen_split_term(c)->kind), name) >= 0;
 }
 
-/* `of_all`: the dims are of the tokens of all members, as is the sum of the gradient. */
-static bool has_all_runs(struct pen_split_check *c, int64_t members) {
+/* `of_all`: the dims are of the tokens of all tensor ranks, as is the sum of the gradient. */
+static bool has_all_runs(struct pen_split_check *c, int64_t tensor_ranks) {
   const bool by_run = has_dim(c, "run"), of_all = by_run || has_dim(c, "whole");
-  const int64_t whole = c->s->context->profile->sequence, held = whole / members,
+  const int64_t whole = c->s->context->profile->sequence, held = whole / tensor_ranks,
                 rows = pen_split_dim(c, "rows"),
                 all = by_run   ? rows
                       : of_all ? pen_split_dim(c, "whole")
-                               : rows * members;
+                               : rows * tensor_ranks;
   return pen_split_dim(c, "sequence") == (of_all ? whole : held) &&
-         pen_split_dim(c, "runs") == c->splits / (of_all ? 1 : members) && all % whole == 0 &&
-         (by_run ? pen_split_dim(c, "own") : rows) * members == all &&
-         (!by_run ||
-          (pen_split_dim(c, "run") == held &&
-           pen_split_dim(c, "first") == (members > 1 ? held * c->s->context->tensor_rank : 0))) &&
+         pen_split_dim(c, "runs") == c->splits / (of_all ? 1 : tensor_ranks) && all % whole == 0 &&
+         (by_run ? pen_split_dim(c, "own") : rows) * tensor_ranks == all &&
+         (!by_run || (pen_split_dim(c, "run") == held &&
+                      pen_split_dim(c, "first") ==
+                          (tensor_ranks > 1 ? held * c->s->context->tensor_rank : 0))) &&
          pen_split_has_sequences(c, all / whole);
 }
 

@@ -7,8 +7,8 @@
 #include "runtime/plan/plan.h"
 
 /* The splits [first, past) that a value covers: as a part of the columns, or as a sum; and which
- * tokens: all of them, or none; the member's run of each sequence; all, gathered from the members;
- * one of each sequence. */
+ * tokens: all of them, or none; the tensor rank's run of each sequence; all, gathered from the
+ * tensor ranks; one of each sequence. */
 struct pen_split_value {
   enum { PEN_VALUE_WHOLE, PEN_VALUE_OF_SPLIT, PEN_VALUE_PARTIAL } kind;
   uint32_t first, past;
@@ -38,13 +38,13 @@ int64_t pen_split_dim(const struct pen_split_check *c, const char *name);
 /* Says what the outputs of the term in progress are. A sum over all splits is whole. */
 void pen_split_set_outputs(struct pen_split_check *c, struct pen_split_value part);
 
-/* The member's first split. */
+/* The tensor rank's first split. */
 uint32_t pen_first_own_split(const struct pen_rank_context *b);
 
 /* The first weight of a tensor, as a number of what is summed. */
 uint32_t pen_split_tensor(const struct pen_split_check *c, const struct pen_weight *weight);
 
-/* The op that makes a value, or of which it is the greatest over the members, or a part. */
+/* The op that makes a value, or of which it is the greatest over the tensor ranks, or a part. */
 const struct pen_term *pen_split_source(const struct pen_split_check *c, uint32_t value);
 
 /* Do all ops have as many sequences? */
@@ -53,8 +53,8 @@ bool pen_split_has_sequences(struct pen_split_check *c, int64_t sequences);
 /* Does an op over such tokens have the rows of the sequences? If not, this is noted. */
 bool pen_split_has_rows_of(struct pen_split_check *c, int tokens);
 
-/* Sums over tokens are of as many runs of each sequence as there are splits, or of the member's
- * part of them; without splits, of none. If not, this is noted. */
+/* Sums over tokens are of as many runs of each sequence as there are splits, or of the tensor
+ * rank's part of them; without splits, of none. If not, this is noted. */
 bool pen_split_has_all_runs(struct pen_split_check *c, int tokens);
 bool pen_split_has_no_runs(struct pen_split_check *c);
 

@@ -8,10 +8,10 @@
  *           tensor pairwise: (0+1)+(2+3). The maximum over the vocabulary, joined logits, and the
  *           rows of an embedding take the splits one after the other. No other op reads a sum that
  *           is not complete, and output and loss of a stage are whole.
- *           Where the members share the tokens, a value has the member's run of each sequence, by
- *           an exchange of partial sums, or all tokens, by one of whole values. Products by columns
- *           read all tokens, and nothing else may read what is gathered; sums over the tokens of a
- *           run are of the member's part of the runs. The next stage takes what a stage gives
+ *           Where the tensor ranks share the tokens, a value has the tensor rank's run of each
+ * sequence, by an exchange of partial sums, or all tokens, by one of whole values. Products by
+ * columns read all tokens, and nothing else may read what is gathered; sums over the tokens of a
+ *           run are of the tensor rank's part of the runs. The next stage takes what a stage gives
  *
  * That gradients are summed likewise is part of "derived" (derivative.c). */
 #include "gen/verify/splits.h"

@@ -5,8 +5,8 @@
 #include "gen/verify/split_table.h"
 #include "gen/verify/stage_terms.h"
 
-/* The split whose op a forward term is, counted from the member's first: of a weight that it reads,
- * or of a value; PEN_NONE: of none. */
+/* The split whose op a forward term is, counted from the tensor rank's first: of a weight that it
+ * reads, or of a value; PEN_NONE: of none. */
 uint32_t pen_term_split(const struct pen_stage_terms *s, uint32_t term);
 
 /* Whether the ops of all splits, of which this is one, read input k: it is whole. */

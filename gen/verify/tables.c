@@ -353,11 +353,11 @@ static bool check_rank(struct pen_rank_context *b) {
          pen_check_cache(b);
 }
 
-/* The weights of the plan grouped by rank: those of each rank's first member. */
+/* The weights of the plan grouped by rank: those of each rank's first tensor rank. */
 struct weights_by_rank {
   uint32_t *weight; /* [weight_count]: indices into the plan's weights */
   uint32_t *first;  /* [rank_count + 1]: of each rank, in `weight` */
-  uint32_t *index;  /* [weight of the plan]: its index among the weights of its member */
+  uint32_t *index;  /* [weight of the plan]: its index among the weights of its tensor rank */
 };
 
 static struct weights_by_rank group_weights(const struct pen_plan *plan) {
@@ -366,16 +366,16 @@ static struct weights_by_rank group_weights(const struct pen_plan *plan) {
                                     pen_new((size_t)plan->rank_count + 2, sizeof(uint32_t)),
                                     pen_new(count + 1, sizeof(uint32_t))};
   for (size_t index = 0; index < count; index++)
-    if (pen_first_member(plan, &plan->weights[index]) == 0)
+    if (pen_first_tensor_rank(plan, &plan->weights[index]) == 0)
       by_rank.index[index] = by_rank.first[plan->weights[index].rank + 1]++;
   for (uint32_t rank = 0; rank < plan->rank_count; rank++)
     by_rank.first[rank + 1] += by_rank.first[rank];
   for (size_t index = 0; index < count; index++)
-    if (pen_first_member(plan, &plan->weights[index]) == 0)
+    if (pen_first_tensor_rank(plan, &plan->weights[index]) == 0)
       by_rank.weight[by_rank.first[plan->weights[index].rank] + by_rank.index[index]] =
           (uint32_t)index;
   for (uint32_t index = 0; index < count; index++)
-    by_rank.index[index] = by_rank.index[pen_first_member_weight(plan, index)];
+    by_rank.index[index] = by_rank.index[pen_first_tensor_rank_weight(plan, index)];
   return by_rank;
 }
 

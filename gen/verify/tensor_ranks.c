@@ -1,12 +1,12 @@
-/* members.c: do the members of a rank have what their ops need?
+/* tensor ranks.c: do the tensor ranks of a rank have what their ops need?
  *
- * All members run the ops of one table. A member after the first has other splits, of which the
- * last may have fewer rows of the vocabulary, and so other dims in some ops (plan.h, member_dim).
- * What the first member's programs were proved to read and write at which bytes holds for the
- * others if their tensors are at most as large; that they use them alike is checked here: all ops
- * that name a tensor have the same bytes of it. What they compute is checked by gradients.c, with
- * the context that is made here, for every member whose dims differ; the others run the same ops on
- * other splits. */
+ * All tensor ranks run the ops of one table. A tensor rank after the first has other splits, of
+ * which the last may have fewer rows of the vocabulary, and so other dims in some ops (plan.h,
+ * tensor_rank_dim). What the first tensor rank's programs were proved to read and write at which
+ * bytes holds for the others if their tensors are at most as large; that they use them alike is
+ * checked here: all ops that name a tensor have the same bytes of it. What they compute is checked
+ * by gradients.c, with the context that is made here, for every tensor rank whose dims differ; the
+ * others run the same ops on other splits. */
 #include "gen/verify/tensor_ranks.h"
 
 #include <string.h>
@@ -18,7 +18,7 @@
 
 /* ---- weights ---- */
 
-/* What is wrong with the place of a weight of a later member; null: nothing. */
+/* What is wrong with the place of a weight of a later tensor rank; null: nothing. */
 static const char *place_problem(const struct pen_weight *first, const struct pen_weight *own) {
   if (own->rank != first->rank || own->frozen != first->frozen ||
       own->value_sharded != first->value_sharded || own->bf16_sharded != first->bf16_sharded ||
@@ -36,13 +36,13 @@ static const char *place_problem(const struct pen_weight *first, const struct pe
 static bool check_places(const struct pen_plan *plan, struct pen_problem *problem) {
   for (uint32_t index = 0; index < plan->weight_count; index++) {
     const struct pen_weight *own = &plan->weights[index];
-    const uint32_t splits = own->split_count, member = pen_first_member(plan, own);
+    const uint32_t splits = own->split_count, tensor_rank = pen_first_tensor_rank(plan, own);
     if (splits > 1 && splits % pen_group_size(plan, PEN_TENSOR))
       return pen_problem_note(problem, PEN_NONE, PEN_NONE,
                               "%s is one of %u splits, which %u tensor ranks cannot share",
                               own->name, splits, pen_group_size(plan, PEN_TENSOR));
-    if (member == 0) continue;
-    const struct pen_weight *first = &plan->weights[pen_first_member_weight(plan, index)];
+    if (tensor_rank == 0) continue;
+    const struct pen_weight *first = &plan->weights[pen_first_tensor_rank_weight(plan, index)];
     const char *wrong = place_problem(first, own);
     if (wrong)
       return pen_problem_note(problem, own->rank, PEN_NONE, "%s %s than %s of tensor rank 0",
@@ -51,7 +51,7 @@ static bool check_places(const struct pen_plan *plan, struct pen_problem *proble
   return true;
 }
 
-bool pen_check_members(const struct pen_plan *plan, struct pen_problem *problem) {
+bool pen_check_tensor_ranks(const struct pen_plan *plan, struct pen_problem *problem) {
   const uint32_t ranks = pen_group_size(plan, PEN_TENSOR);
   if (ranks == 0 || ranks & (ranks - 1))
     return pen_problem_note(problem, PEN_NONE, PEN_NONE, "%u tensor ranks: not a power of two",
@@ -62,8 +62,8 @@ bool pen_check_members(const struct pen_plan *plan, struct pen_problem *problem)
         plan->weights[index].split > index)
       return pen_problem_note(problem, PEN_NONE, PEN_NONE, "counted: %s is not one of its splits",
                               plan->weights[index].name);
-  for (uint32_t n = 0; n < plan->member_dim_count; n++) {
-    const struct pen_member_dim *dim = &plan->member_dims[n];
+  for (uint32_t n = 0; n < plan->tensor_rank_dim_count; n++) {
+    const struct pen_tensor_rank_dim *dim = &plan->tensor_rank_dims[n];
     if (dim->tensor_rank == 0 || dim->tensor_rank >= ranks || dim->rank >= plan->rank_count ||
         dim->profile >= plan->profile_count)
       return pen_problem_note(problem, PEN_NONE, PEN_NONE,
@@ -75,24 +75,24 @@ bool pen_check_members(const struct pen_plan *plan, struct pen_problem *problem)
 
 /* ---- ops ---- */
 
-/* Ops by vocabulary, or of the member's own tokens, begin elsewhere for each member. */
+/* Ops by vocabulary, or of the tensor rank's own tokens, begin elsewhere for each tensor rank. */
 static bool has_first(const struct pen_rank_context *b) {
   for (uint32_t index = 0; index < b->tables->op_count; index++)
     if (pen_signature_dim(pen_signature_of(b->tables->ops[index].kind), "first") >= 0) return true;
   return false;
 }
 
-bool pen_member_differs(const struct pen_rank_context *first, uint32_t tensor_rank) {
+bool pen_tensor_rank_differs(const struct pen_rank_context *first, uint32_t tensor_rank) {
   const uint32_t profile = (uint32_t)(first->profile - first->plan->profiles);
-  for (uint32_t n = 0; n < first->plan->member_dim_count; n++) {
-    const struct pen_member_dim *dim = &first->plan->member_dims[n];
+  for (uint32_t n = 0; n < first->plan->tensor_rank_dim_count; n++) {
+    const struct pen_tensor_rank_dim *dim = &first->plan->tensor_rank_dims[n];
     if (dim->profile == profile && dim->rank == first->rank && dim->tensor_rank == tensor_rank)
       return true;
   }
   return has_first(first);
 }
 
-/* The dims that may be another for a member: those by vocabulary. */
+/* The dims that may be another for a tensor rank: those by vocabulary. */
 static bool may_differ(const char *name) {
   static const char *const names[] = {"vocab", "first", "out", "count", "kept"};
   for (size_t n = 0; n < sizeof names / sizeof *names; n++)
@@ -100,9 +100,9 @@ static bool may_differ(const char *name) {
   return false;
 }
 
-/* Puts a dim of the member into its ops. */
+/* Puts a dim of the tensor rank into its ops. */
 static bool set_dim(const struct pen_rank_context *own, struct pen_op *ops,
-                    const struct pen_member_dim *dim) {
+                    const struct pen_tensor_rank_dim *dim) {
   struct pen_problem *problem = own->checked->problem;
   if (dim->op >= own->tables->op_count)
     return pen_problem_note(problem, own->rank, PEN_NONE, "tensor rank %u has dims of op %u of %u",
@@ -117,7 +117,7 @@ static bool set_dim(const struct pen_rank_context *own, struct pen_op *ops,
   return true;
 }
 
-/* Bytes that a member keeps of a weight, its shard or its gradient; UINT64_MAX: it is none. */
+/* Bytes that a tensor rank keeps of a weight, its shard or its gradient; UINT64_MAX: it is none. */
 static uint64_t weight_bytes(const struct pen_rank_context *own, uint32_t tensor) {
   const struct pen_plan *plan = own->plan;
   uint32_t number = own->weight[tensor];
@@ -164,15 +164,15 @@ static bool check_ops(const struct pen_rank_context *own) {
   return fine;
 }
 
-/* The weight, or the tie of a head's gradient, that a tensor is of for the member. */
-static uint32_t weight_of_member(const struct pen_plan *plan, uint32_t number,
-                                 uint32_t tensor_rank) {
-  if (number < plan->weight_count) return pen_member_weight(plan, number, tensor_rank);
-  return number == PEN_NONE ? number : number + tensor_rank * pen_member_tie_count(plan);
+/* The weight, or the tie of a head's gradient, that a tensor is of for the tensor rank. */
+static uint32_t weight_of_tensor_rank(const struct pen_plan *plan, uint32_t number,
+                                      uint32_t tensor_rank) {
+  if (number < plan->weight_count) return pen_local_weight(plan, number, tensor_rank);
+  return number == PEN_NONE ? number : number + tensor_rank * pen_local_tie_count(plan);
 }
 
-bool pen_member_context(const struct pen_rank_context *first, uint32_t tensor_rank,
-                        struct pen_rank_context *own) {
+bool pen_tensor_rank_context(const struct pen_rank_context *first, uint32_t tensor_rank,
+                             struct pen_rank_context *own) {
   const struct pen_plan *plan = first->plan;
   const uint32_t profile = (uint32_t)(first->profile - plan->profiles),
                  tensors = first->tables->tensor_count;
@@ -187,12 +187,12 @@ bool pen_member_context(const struct pen_rank_context *first, uint32_t tensor_ra
   own->tensor_rank = tensor_rank;
   own->weight = pen_new((size_t)tensors + 1, sizeof *own->weight);
   for (uint32_t t = 0; t < tensors; t++)
-    own->weight[t] = weight_of_member(plan, first->weight[t], tensor_rank);
+    own->weight[t] = weight_of_tensor_rank(plan, first->weight[t], tensor_rank);
   for (uint32_t n = 0; n < first->own_weight_count; n++)
-    own_weight[n] = pen_member_weight(plan, first->own_weight[n], tensor_rank);
+    own_weight[n] = pen_local_weight(plan, first->own_weight[n], tensor_rank);
   own->own_weight = own_weight;
-  for (uint32_t n = 0; n < plan->member_dim_count; n++) {
-    const struct pen_member_dim *dim = &plan->member_dims[n];
+  for (uint32_t n = 0; n < plan->tensor_rank_dim_count; n++) {
+    const struct pen_tensor_rank_dim *dim = &plan->tensor_rank_dims[n];
     if (dim->profile == profile && dim->rank == first->rank && dim->tensor_rank == tensor_rank &&
         !set_dim(own, ops, dim))
       return false;
@@ -200,7 +200,7 @@ bool pen_member_context(const struct pen_rank_context *first, uint32_t tensor_ra
   return check_ops(own);
 }
 
-void pen_member_context_free(const struct pen_rank_context *own) {
+void pen_tensor_rank_context_free(const struct pen_rank_context *own) {
   pen_free((void *)(uintptr_t)own->tables->ops);
   pen_free((void *)(uintptr_t)own->tables);
   pen_free((void *)(uintptr_t)own->own_weight);

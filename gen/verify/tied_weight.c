@@ -1,6 +1,7 @@
 /* tied_weight.c: a tied weight (struct pen_tie, one for each of its splits): the order of its
  * actions, the addresses of its tensors, its messages. Tables of ranks and messages are those of
- * the first member, and so are the ties that they name: those of others are at the same places.
+ * the first tensor rank, and so are the ties that they name: those of others are at the same
+ * places.
  *
  * Once a step, on the rank of the first stage, ADD_TIED_GRAD adds the gradient of the head to that
  * of the embedding, before the norm. Where the head is on another rank, its gradient is sent when
@@ -162,7 +163,7 @@ static uint64_t tie_bytes(const struct pen_plan *plan, const struct pen_tie *tie
                   : pen_value_bytes(plan, tie->weight, tie->dtype);
 }
 
-/* One message has what all ties of a member send: each lies next to the one before it, at both
+/* One message has what all ties of a tensor rank send: each lies next to the one before it, at both
  * ends. So nothing else is in the range of the message, since all tensors are aligned. */
 static bool check_side_by_side(const struct pen_check_context *c, const struct pen_plan *plan,
                                const struct pen_tie *tie) {
@@ -179,9 +180,10 @@ static bool check_side_by_side(const struct pen_check_context *c, const struct p
                           plan->weights[tie->weight].name);
 }
 
-/* The messages of a later member have its ties at the places of the first's. */
-static bool check_place_of_member(const struct pen_check_context *c, const struct pen_plan *plan,
-                                  const struct pen_tie *tie, const struct pen_tie *first) {
+/* The messages of a later tensor rank have its ties at the places of the first's. */
+static bool check_place_of_tensor_rank(const struct pen_check_context *c,
+                                       const struct pen_plan *plan, const struct pen_tie *tie,
+                                       const struct pen_tie *first) {
   return (tie->value_offset == first->value_offset &&
           tie->gradient_offset == first->gradient_offset) ||
          pen_problem_note(c->problem, tie->rank, PEN_NONE,
@@ -193,12 +195,12 @@ static bool check_place_of_member(const struct pen_check_context *c, const struc
 bool pen_check_ties(const struct pen_check_context *c, const struct pen_plan *plan) {
   if (plan->tie_count == 0) return true;
   if (!check_tied_splits(c, plan)) return false;
-  const uint32_t own = pen_member_tie_count(plan);
+  const uint32_t own = pen_local_tie_count(plan);
   for (uint32_t n = 0; n < plan->tie_count; n++) {
     const struct pen_tie *tie = &plan->ties[n];
     const bool sent = tie->rank != plan->weights[tie->weight].rank;
     if (!check_tie(c, plan, tie) ||
-        (n >= own ? !check_place_of_member(c, plan, tie, &plan->ties[n % own])
+        (n >= own ? !check_place_of_tensor_rank(c, plan, tie, &plan->ties[n % own])
                   : n > 0 && sent && !check_side_by_side(c, plan, tie)))
       return false;
   }
@@ -222,7 +224,7 @@ bool pen_check_add_tied_gradient(const struct pen_check_context *c, const struct
 bool pen_check_tie_message(const struct pen_check_context *c, const struct pen_plan *plan,
                            const struct pen_profile *profile, uint32_t rank, uint32_t action) {
   const struct pen_message *message = &profile->messages[c->action[rank][action].message];
-  const struct pen_tie *tie = plan->ties, *last = tie + pen_member_tie_count(plan) - 1;
+  const struct pen_tie *tie = plan->ties, *last = tie + pen_local_tie_count(plan) - 1;
   const struct pen_weight *weight = &plan->weights[tie->weight];
   bool gradient = message->kind == PEN_SEND_G;
   uint64_t source = gradient ? tie->gradient_offset : value_address(plan, tie);

@@ -62,7 +62,7 @@ static bool check_counts(const struct pen_plan *plan, struct pen_problem *proble
 }
 
 bool pen_verify(const struct pen_plan *plan, struct pen_problem *problem) {
-  if (!check_counts(plan, problem) || !pen_check_members(plan, problem)) return false;
+  if (!check_counts(plan, problem) || !pen_check_tensor_ranks(plan, problem)) return false;
   struct pen_check_context *checked = pen_new(plan->profile_count, sizeof *checked);
   for (uint32_t index = 0; index < plan->profile_count; index++)
     if (!verify_profile(plan, &plan->profiles[index], problem, &checked[index])) return false;

@@ -34,7 +34,7 @@ void pen_block_times_run(struct pen_block_times *times, struct pen_busy_cores *c
 /* The median of the actions of a kind of a stage, or of the end of the step; in milliseconds; 0:
  * the plan has none. */
 double pen_block_times_ms(struct pen_block_times *times, int kind, uint32_t stage);
-/* Of a collective, whose members may wait for each other: the lower quartile. */
+/* Of a collective, whose tensor ranks may wait for each other: the lower quartile. */
 double pen_block_times_collective_ms(struct pen_block_times *times, int kind, uint32_t stage);
 
 #endif

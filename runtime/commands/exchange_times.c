@@ -1,9 +1,9 @@
 /* exchange_times.c: tensor ranks exchange parts of several sizes (see exchange_times.h).
  *
  * A plan of one rank that is made here has two exchanges, one for each set of slots, which run
- * alternately. In a round each member writes its part, as a product would, runs an exchange, and
- * reads every cache line of the others' parts, as the sum would. The times are those of the
- * first member. Of the rounds of a size the lower quartile counts. */
+ * alternately. In a round each tensor rank writes its part, as a product would, runs an exchange,
+ * and reads every cache line of the others' parts, as the sum would. The times are those of the
+ * first tensor rank. Of the rounds of a size the lower quartile counts. */
 #include "runtime/commands/exchange_times.h"
 
 #include <math.h>
@@ -32,7 +32,7 @@ struct exchange_plan {
   struct pen_shared shared;
 };
 
-/* In memory that all members share. */
+/* In memory that all tensor ranks share. */
 struct exchange_rounds {
   uint64_t took_ns[ROUNDS + WARM_ROUNDS];
   double ms[PEN_EXCHANGE_SIZES];
@@ -43,17 +43,17 @@ struct exchange_run {
   struct exchange_rounds *rounds;
 };
 
-/* A member while it exchanges parts of one size. */
-struct exchange_member {
+/* A tensor rank while it exchanges parts of one size. */
+struct exchange_tensor_rank {
   struct pen_vm vm;
   struct pen_bound_op ops[SETS];
   unsigned char *part;
   uint64_t bytes;
 };
 
-static void make_plan(struct exchange_plan *made, uint32_t members) {
-  *made = (struct exchange_plan){.plan = pen_timed_plan(PEN_TRANSPORT_SHM, 1, members)};
-  const uint64_t slots = (uint64_t)SETS * members * BYTES_MAX;
+static void make_plan(struct exchange_plan *made, uint32_t tensor_ranks) {
+  *made = (struct exchange_plan){.plan = pen_timed_plan(PEN_TRANSPORT_SHM, 1, tensor_ranks)};
+  const uint64_t slots = (uint64_t)SETS * tensor_ranks * BYTES_MAX;
   for (uint32_t set = 0; set < SETS; set++) {
     made->ops[set] = (struct pen_op){.kind = PEN_OP_ALL_GATHER_PARTIAL, .collective = set};
     made->collectives[set] = (struct pen_collective){.group = PEN_TENSOR,
@@ -66,7 +66,7 @@ static void make_plan(struct exchange_plan *made, uint32_t members) {
     made->puts[set] = (struct pen_put){.kind = PEN_PUT_WRITE,
                                        .group = PEN_TENSOR,
                                        .from = slots,
-                                       .to = (uint64_t)set * members * BYTES_MAX,
+                                       .to = (uint64_t)set * tensor_ranks * BYTES_MAX,
                                        .weight = PEN_NONE,
                                        .count = 1,
                                        .to_member = BYTES_MAX};
@@ -81,28 +81,30 @@ static void make_plan(struct exchange_plan *made, uint32_t members) {
   made->plan.profiles = &made->profile;
 }
 
-static void run_exchange(const struct exchange_member *member, uint32_t set) {
-  const uint32_t members = pen_group_size(member->vm.plan, PEN_TENSOR);
-  member->ops[set].run(&member->ops[set].call);
-  for (uint32_t m = 0; m < members; m++) {
-    if (m != member->vm.endpoint->tensor_rank) {
-      pen_timed_read(member->vm.arena + (set * members + m) * BYTES_MAX, member->bytes);
+static void run_exchange(const struct exchange_tensor_rank *tensor_rank, uint32_t set) {
+  const uint32_t tensor_ranks = pen_group_size(tensor_rank->vm.plan, PEN_TENSOR);
+  tensor_rank->ops[set].run(&tensor_rank->ops[set].call);
+  for (uint32_t m = 0; m < tensor_ranks; m++) {
+    if (m != tensor_rank->vm.endpoint->tensor_rank) {
+      pen_timed_read(tensor_rank->vm.arena + (set * tensor_ranks + m) * BYTES_MAX,
+                     tensor_rank->bytes);
     }
   }
 }
 
-static void run_rounds(const struct exchange_member *member, struct exchange_rounds *rounds) {
+static void run_rounds(const struct exchange_tensor_rank *tensor_rank,
+                       struct exchange_rounds *rounds) {
   for (uint32_t round = 0; round < ROUNDS + WARM_ROUNDS; round++) {
-    pen_timed_write(member->part, member->bytes, round);
+    pen_timed_write(tensor_rank->part, tensor_rank->bytes, round);
     const uint64_t start_ns = pen_now_ns();
-    run_exchange(member, round % SETS);
-    if (member->vm.endpoint->tensor_rank == 0) {
+    run_exchange(tensor_rank, round % SETS);
+    if (tensor_rank->vm.endpoint->tensor_rank == 0) {
       rounds->took_ns[round] = pen_now_ns() - start_ns;
     }
   }
 }
 
-/* All members; the first sets the milliseconds of each size. */
+/* All tensor ranks; the first sets the milliseconds of each size. */
 static void exchange_all(void *context, uint32_t rank) {
   const struct exchange_run *run = context;
   struct exchange_plan *exchange = run->exchange;
@@ -110,25 +112,26 @@ static void exchange_all(void *context, uint32_t rank) {
   struct pen_transport *transport =
       pen_timed_transport_open(&exchange->plan, &exchange->shared, &endpoint, rank);
   static const struct pen_frame frame = {{0}};
-  struct exchange_member member = {.vm = {.plan = &exchange->plan,
-                                          .profile = &exchange->profile,
-                                          .program = &exchange->tables,
-                                          .memory = &exchange->memory,
-                                          .frame = &frame,
-                                          .endpoint = &endpoint,
-                                          .transport = transport,
-                                          .device = pen_device_find(exchange->plan.device),
-                                          .arena = endpoint.arena},
-                                   .part = endpoint.arena + exchange->memory.exchange_bytes};
+  struct exchange_tensor_rank tensor_rank = {
+      .vm = {.plan = &exchange->plan,
+             .profile = &exchange->profile,
+             .program = &exchange->tables,
+             .memory = &exchange->memory,
+             .frame = &frame,
+             .endpoint = &endpoint,
+             .transport = transport,
+             .device = pen_device_find(exchange->plan.device),
+             .arena = endpoint.arena},
+      .part = endpoint.arena + exchange->memory.exchange_bytes};
   for (uint32_t set = 0; set < SETS; set++) {
-    pen_bind_runtime_op(&member.vm, set, &member.ops[set]);
+    pen_bind_runtime_op(&tensor_rank.vm, set, &tensor_rank.ops[set]);
   }
   for (uint32_t size = 0; size < PEN_EXCHANGE_SIZES; size++) {
-    member.bytes = PEN_EXCHANGE_BYTES_MIN << 2 * size;
+    tensor_rank.bytes = PEN_EXCHANGE_BYTES_MIN << 2 * size;
     for (uint32_t set = 0; set < SETS; set++) {
-      exchange->puts[set].bytes = member.bytes;
+      exchange->puts[set].bytes = tensor_rank.bytes;
     }
-    run_rounds(&member, run->rounds);
+    run_rounds(&tensor_rank, run->rounds);
     pen_endpoint_barrier(&endpoint);
     if (rank == 0) {
       run->rounds->ms[size] =
@@ -138,14 +141,14 @@ static void exchange_all(void *context, uint32_t rank) {
   }
 }
 
-void pen_exchange_times(uint32_t members, const struct pen_busy_cores *cores,
+void pen_exchange_times(uint32_t tensor_ranks, const struct pen_busy_cores *cores,
                         double ms[PEN_EXCHANGE_SIZES]) {
   static struct exchange_plan exchange;
   struct exchange_run run = {.exchange = &exchange,
                              .rounds = pen_timed_memory(sizeof(struct exchange_rounds))};
-  make_plan(&exchange, members);
+  make_plan(&exchange, tensor_ranks);
   pen_timed_shared_open(&exchange.shared, &exchange.plan);
-  pen_timed_ranks_run(members, cores, INFINITY, exchange_all, &run);
+  pen_timed_ranks_run(tensor_ranks, cores, INFINITY, exchange_all, &run);
   memcpy(ms, run.rounds->ms, sizeof run.rounds->ms);
   pen_shared_close(&exchange.shared);
   munmap(run.rounds, sizeof *run.rounds);

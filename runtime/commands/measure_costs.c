@@ -84,7 +84,7 @@ static uint64_t stage_parameters(const struct pen_plan *plan, uint32_t stage) {
   uint64_t count = 0;
   for (uint32_t w = 0; w < plan->weight_count; w++) {
     const struct pen_weight *weight = &plan->weights[w];
-    count += weight->stage == stage && pen_first_member(plan, weight) == 0 ? weight->count : 0;
+    count += weight->stage == stage && pen_first_tensor_rank(plan, weight) == 0 ? weight->count : 0;
   }
   return count;
 }
@@ -140,7 +140,7 @@ static json_t *optimizer_json(const struct costs *costs) {
     uint64_t elements = 0;
     for (uint32_t w = 0; plan != NULL && w < plan->weight_count; w++) {
       const struct pen_weight *weight = &plan->weights[w];
-      elements += weight->frozen || pen_first_member(plan, weight) != 0 ? 0 : weight->count;
+      elements += weight->frozen || pen_first_tensor_rank(plan, weight) != 0 ? 0 : weight->count;
     }
     if (elements > 0 && pen_group_size(plan, PEN_DATA) == 1) {
       update += pen_block_times_ms(&costs->times[m], PEN_UPDATE, 0) / (double)elements;
@@ -184,20 +184,20 @@ static void add_collective(json_t *collectives, const char *kind, uint32_t ranks
                   {"bytes", pen_json_integer(bytes)}, {"ms", ms_json(took_ms)});
 }
 
-/* Exchanges of each number of tensor ranks whose blocks were measured; of the bytes of a member's
- * part. */
+/* Exchanges of each number of tensor ranks whose blocks were measured; of the bytes of a tensor
+ * rank's part. */
 static void add_exchanges(json_t *collectives, const struct costs *costs) {
   for (uint32_t m = 0; m < costs->plan->measured_count; m++) {
-    const uint32_t members = pen_group_size(&costs->plan->measured[m], PEN_TENSOR);
-    bool first = members > 1;
+    const uint32_t tensor_ranks = pen_group_size(&costs->plan->measured[m], PEN_TENSOR);
+    bool first = tensor_ranks > 1;
     for (uint32_t before = 0; before < m && first; before++) {
-      first = pen_group_size(&costs->plan->measured[before], PEN_TENSOR) != members;
+      first = pen_group_size(&costs->plan->measured[before], PEN_TENSOR) != tensor_ranks;
     }
     if (first) {
       double ms[PEN_EXCHANGE_SIZES];
-      pen_exchange_times(members, &costs->cores, ms);
+      pen_exchange_times(tensor_ranks, &costs->cores, ms);
       for (uint32_t size = 0; size < PEN_EXCHANGE_SIZES; size++) {
-        add_collective(collectives, "exchange", members, PEN_EXCHANGE_BYTES_MIN << 2 * size,
+        add_collective(collectives, "exchange", tensor_ranks, PEN_EXCHANGE_BYTES_MIN << 2 * size,
                        ms[size]);
       }
     }

@@ -134,7 +134,7 @@ void pen_score_logits_close(void) {
 
 void pen_score_logits_prepare(const struct pen_vm *vm, const uint64_t *first_entry, size_t rows) {
   const uint32_t tensor_rank = vm->endpoint->tensor_rank,
-                 members = pen_group_size(vm->plan, PEN_TENSOR);
+                 tensor_ranks = pen_group_size(vm->plan, PEN_TENSOR);
   logits.first_entry = first_entry;
   logits.first_token = pen_first_token(vm->plan, tensor_rank);
   logits.past_token = pen_first_token(vm->plan, tensor_rank + 1);
@@ -144,7 +144,7 @@ void pen_score_logits_prepare(const struct pen_vm *vm, const uint64_t *first_ent
   logits.row = calloc(logits.vocab, sizeof *logits.row);
   logits.row_count = rows;
   logits.ranked =
-      calloc((rows > members ? rows : members) * logits.top + 1u, sizeof *logits.ranked);
+      calloc((rows > tensor_ranks ? rows : tensor_ranks) * logits.top + 1u, sizeof *logits.ranked);
   pen_check(logits.row != NULL && logits.ranked != NULL, "no memory for %zu logits", logits.vocab);
 }
 
@@ -293,10 +293,11 @@ static void finish_tensors(const struct pen_packed *packed) {
 
 /* The largest logit of a record that has not been taken: of each of so many tensor ranks the first
  * taken[] ones have. */
-static struct ranked take_largest(const struct ranked *record, uint32_t members, uint32_t *taken) {
+static struct ranked take_largest(const struct ranked *record, uint32_t tensor_ranks,
+                                  uint32_t *taken) {
   struct ranked largest = {0, 0.0F};
   uint32_t of = 0;
-  for (uint32_t m = 0; m < members; m++) {
+  for (uint32_t m = 0; m < tensor_ranks; m++) {
     const struct ranked next =
         taken[m] < logits.top ? record[m * logits.top + taken[m]] : (struct ranked){0, 0.0F};
     if (next.past_id != 0 && (largest.past_id == 0 || is_larger(next, largest))) {
@@ -308,12 +309,12 @@ static struct ranked take_largest(const struct ranked *record, uint32_t members,
   return largest;
 }
 
-static void write_line(struct pen_writer *out, const struct ranked *record, uint32_t members,
+static void write_line(struct pen_writer *out, const struct ranked *record, uint32_t tensor_ranks,
                        uint32_t *taken) {
-  memset(taken, 0, members * sizeof *taken);
+  memset(taken, 0, tensor_ranks * sizeof *taken);
   pen_writer_text(out, record->past_id == 0 ? "null\n" : "[");
   for (uint32_t i = 0; record->past_id != 0 && i < logits.top; i++) {
-    const struct ranked next = take_largest(record, members, taken);
+    const struct ranked next = take_largest(record, tensor_ranks, taken);
     char text[PEN_JSON_NUMBER_BYTES];
     pen_json_any_number(text, sizeof text, DIGITS, (double)next.logit);
     pen_writer_print(out, "%s[%" PRIu32 ", %s]%s", i == 0 ? "" : ", ", next.past_id - 1, text,
@@ -322,9 +323,10 @@ static void write_line(struct pen_writer *out, const struct ranked *record, uint
 }
 
 /* Makes FILE.tmp of the records. Returns its descriptor. */
-static int write_lines(uint32_t members) {
+static int write_lines(uint32_t tensor_ranks) {
   struct pen_writer out;
-  uint32_t *taken = pen_allocate(members, sizeof *taken, "the logits of %u tensor ranks", members);
+  uint32_t *taken =
+      pen_allocate(tensor_ranks, sizeof *taken, "the logits of %u tensor ranks", tensor_ranks);
   const int descriptor = create();
   pen_writer_open(&out, descriptor);
   for (uint64_t entry = 0; entry < logits.entry_count; entry++) {
@@ -333,7 +335,7 @@ static int write_lines(uint32_t members) {
                          entry * logits.record_bytes) < 0) {
       fail_write();
     }
-    write_line(&out, logits.ranked, members, taken);
+    write_line(&out, logits.ranked, tensor_ranks, taken);
   }
   if (pen_writer_flush(&out) != 0) {
     fail_write();

@@ -152,11 +152,11 @@ void pen_score_rows_fetch(const struct pen_vm *vm) {
 
 static void open_fetched(const struct pen_vm *vm) {
   const size_t count = fetched_rows(vm);
-  const uint32_t splits = pen_splits_of(vm->plan), member = vm->endpoint->tensor_rank;
-  step.fetched.splits = pen_member_splits(vm->plan, splits);
+  const uint32_t splits = pen_splits_of(vm->plan), tensor_rank = vm->endpoint->tensor_rank;
+  step.fetched.splits = pen_local_split_count(vm->plan, splits);
   step.fetched.split_tokens = (vm->plan->vocab + splits - 1) / splits;
-  step.fetched.first_token = pen_first_token(vm->plan, member);
-  step.fetched.past_token = pen_first_token(vm->plan, member + 1);
+  step.fetched.first_token = pen_first_token(vm->plan, tensor_rank);
+  step.fetched.past_token = pen_first_token(vm->plan, tensor_rank + 1);
   step.fetched.minus_log = vm->device->allocate_host(step.fetched.splits * count * sizeof(double));
   step.fetched.target = vm->device->allocate_host(count * sizeof(int32_t));
   pen_check(step.fetched.minus_log != NULL && step.fetched.target != NULL,

@@ -15,7 +15,8 @@
  *   - within the action: of what the audit computed.
  * UPDATE of one weight is audited as well (audit_update.h). Collectives, and exchanges between
  * tensor ranks, are not run twice: what they bring counts from when it has arrived. Each tensor
- * rank draws an action of its own; what stages pass on goes between ranks that are the same member.
+ * rank draws an action of its own; what stages pass on goes between ranks that are the same tensor
+ * rank.
  */
 #ifndef PEN_AUDIT_H
 #define PEN_AUDIT_H

@@ -225,7 +225,7 @@ static bool is_between_ranks(const struct pen_vm *vm, const struct pen_tie *tie)
 /* Of the split of the first tensor rank in the same place, which is what the last one's tensor and
  * message have, too, where it has fewer tokens. */
 static uint64_t tied_bytes(const struct pen_vm *vm, const struct pen_tie *tie) {
-  const size_t own = (size_t)(tie - vm->plan->ties) % pen_member_tie_count(vm->plan);
+  const size_t own = (size_t)(tie - vm->plan->ties) % pen_local_tie_count(vm->plan);
   return vm->plan->weights[vm->plan->ties[own].weight].count * pen_dtype_bytes(tie->dtype);
 }
 

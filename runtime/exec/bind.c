@@ -52,10 +52,11 @@ static const char *const name_of[PEN_OP_COUNT] = {
 };
 
 /* Sets the dims of a bound op that are another for this tensor rank. */
-static void set_member_dims(const struct pen_vm *vm, uint32_t index, int64_t dim[PEN_DIMS_MAX]) {
+static void set_tensor_rank_dims(const struct pen_vm *vm, uint32_t index,
+                                 int64_t dim[PEN_DIMS_MAX]) {
   const uint32_t profile = (uint32_t)(vm->profile - vm->plan->profiles);
-  for (uint32_t i = 0; i < vm->plan->member_dim_count; i++) {
-    const struct pen_member_dim *own = &vm->plan->member_dims[i];
+  for (uint32_t i = 0; i < vm->plan->tensor_rank_dim_count; i++) {
+    const struct pen_tensor_rank_dim *own = &vm->plan->tensor_rank_dims[i];
     if (own->op == index && own->tensor_rank == vm->endpoint->tensor_rank &&
         own->rank == vm->rank && own->profile == profile) {
       dim[own->dim] = own->value;
@@ -73,7 +74,7 @@ static void bind_op(struct binding *binding, uint32_t index) {
   }
   bind_address(binding, &bound->call.workspace, op->workspace);
   memcpy(bound->call.dim, op->dim, sizeof op->dim);
-  set_member_dims(vm, index, bound->call.dim);
+  set_tensor_rank_dims(vm, index, bound->call.dim);
   memcpy(bound->call.real, op->real, sizeof op->real);
   bound->call.stream = vm->streams.compute;
   if (pen_data_op(op->kind, op->dtype) != NULL) {

@@ -85,11 +85,11 @@ static bool wait_tied_value(struct pen_vm *vm, const struct pen_action *action) 
 }
 
 /* The sum is in the place of the embedding's gradient; the head's is not used any more. A message
- * has the gradients of all ties of the member as they lie at its sender. */
+ * has the gradients of all ties of the tensor rank as they lie at its sender. */
 static bool add_tied_gradients(struct pen_vm *vm, const struct pen_action *action) {
   const struct pen_tie *ties = pen_own_ties(vm->plan, vm->endpoint->global);
   pen_wait_sends(vm, action);
-  for (uint32_t i = 0; i < pen_member_tie_count(vm->plan); i++) {
+  for (uint32_t i = 0; i < pen_local_tie_count(vm->plan); i++) {
     const struct pen_weight *weight = &vm->plan->weights[ties[i].weight];
     if (weight->rank == vm->rank && !weight->frozen) {
       const bool received = ties[i].rank != vm->rank;

@@ -98,7 +98,7 @@ static void list_updates(struct pen_vm *vm) {
       add_zeroed(vm, updates, weight->gradient_offset, own.first + own.count, weight->count);
     }
   }
-  for (uint32_t i = 0; i < pen_member_tie_count(plan); i++) {
+  for (uint32_t i = 0; i < pen_local_tie_count(plan); i++) {
     if (ties[i].rank == vm->rank && !plan->weights[ties[i].weight].frozen) {
       add_zeroed(vm, updates, ties[i].gradient_offset, 0,
                  pen_kept_gradient(vm, ties[i].weight).count);
@@ -114,7 +114,7 @@ void pen_list_optimizer_tensors(struct pen_vm *vm) {
 
 uint32_t pen_weight_at(const struct pen_vm *vm, uint64_t offset, bool gradients) {
   const struct pen_plan *plan = vm->plan;
-  for (uint32_t i = 0; i < pen_member_tie_count(plan); i++) {
+  for (uint32_t i = 0; i < pen_local_tie_count(plan); i++) {
     const struct pen_tie *tie = pen_own_ties(vm->plan, vm->endpoint->global) + i;
     if (tie->rank == vm->rank && (gradients ? tie->gradient_offset : tie->value_offset) == offset) {
       return tie->weight;

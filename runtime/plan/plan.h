@@ -47,12 +47,12 @@
  * Processes. groups.def has the coordinates of a process, its number, the global rank, and its
  * groups. Its pipeline rank is the "rank" of the tables, its data rank that of its replica.
  *
- * Tensor ranks. A rank is tensor_ranks processes (tensor_parallel.ranks), its members, which run
- * the same tables. Of the splits of a tensor, whose number they divide, each member has a run of
- * consecutive ones, rising; the tensors of the tables are those of member 0, and the others have
- * theirs at the same offsets, those of ties too. Weights that are not split are on each member. A
- * member sends its messages, and its splits of a tied matrix, to the same member of the other
- * ranks.
+ * Tensor ranks. A rank is tensor_ranks processes (tensor_parallel.ranks), which run the same
+ * tables. Of the splits of a tensor, whose number they divide, each tensor rank has a run of
+ * consecutive ones, rising; the tensors of the tables are those of tensor rank 0, and the others
+ * have theirs at the same offsets, those of ties too. Weights that are not split are on each tensor
+ * rank. A tensor rank sends its messages, and its splits of a tied matrix, to the same tensor rank
+ * of the other ranks.
  *
  * Replicas. A replica is a pipeline of rank_count ranks with tables, arenas and messages of its
  * own, all of this plan. Its peers are the same rank of the other replicas; what they read is in
@@ -425,40 +425,41 @@ static inline uint32_t pen_collectives_within(const struct pen_rank_program *tab
 }
 
 /* Of the splits of a tensor, how many a tensor rank has. */
-static inline uint32_t pen_member_splits(const struct pen_plan *plan, uint32_t splits) {
+static inline uint32_t pen_local_split_count(const struct pen_plan *plan, uint32_t splits) {
   return splits / pen_group_size(plan, PEN_TENSOR);
 }
-/* The first member that has a weight. */
-static inline uint32_t pen_first_member(const struct pen_plan *plan,
-                                        const struct pen_weight *weight) {
+/* The first tensor rank that has a weight. */
+static inline uint32_t pen_first_tensor_rank(const struct pen_plan *plan,
+                                             const struct pen_weight *weight) {
   return weight->split * pen_group_size(plan, PEN_TENSOR) / weight->split_count;
 }
-/* The weight that a member has where the first has `weight`, an index. */
-static inline uint32_t pen_member_weight(const struct pen_plan *plan, uint32_t weight,
-                                         uint32_t tensor_rank) {
+/* The weight that a tensor rank has where the first has `weight`, an index. */
+static inline uint32_t pen_local_weight(const struct pen_plan *plan, uint32_t weight,
+                                        uint32_t tensor_rank) {
   const uint32_t splits = plan->weights[weight].split_count;
-  return weight + (splits == 1 ? 0 : tensor_rank * pen_member_splits(plan, splits));
+  return weight + (splits == 1 ? 0 : tensor_rank * pen_local_split_count(plan, splits));
 }
-/* The weight that the first member has where another has `weight`, an index: it is as large. */
-static inline uint32_t pen_first_member_weight(const struct pen_plan *plan, uint32_t weight) {
+/* The weight that the first tensor rank has where another has `weight`, an index: it is as large.
+ */
+static inline uint32_t pen_first_tensor_rank_weight(const struct pen_plan *plan, uint32_t weight) {
   const struct pen_weight *of = &plan->weights[weight];
-  return weight - pen_first_member(plan, of) * pen_member_splits(plan, of->split_count);
+  return weight - pen_first_tensor_rank(plan, of) * pen_local_split_count(plan, of->split_count);
 }
-/* The ties of a member: its splits of the matrix that embedding and head share. How many, the same
- * for all; and those of a process. */
-static inline uint32_t pen_member_tie_count(const struct pen_plan *plan) {
-  return pen_member_splits(plan, plan->tie_count);
+/* The ties of a tensor rank: its splits of the matrix that embedding and head share. How many, the
+ * same for all; and those of a process. */
+static inline uint32_t pen_local_tie_count(const struct pen_plan *plan) {
+  return pen_local_split_count(plan, plan->tie_count);
 }
 static inline const struct pen_tie *pen_own_ties(const struct pen_plan *plan, uint32_t global) {
-  return plan->ties + pen_group_member(plan, global, PEN_TENSOR) * pen_member_tie_count(plan);
+  return plan->ties + pen_group_member(plan, global, PEN_TENSOR) * pen_local_tie_count(plan);
 }
-/* Whether a member has what a weight is: a split of its own, or what is not split. Whether a
- * process has a weight; whether it is the first member that has it, which counts it in the norm and
- * saves it. */
+/* Whether a tensor rank has what a weight is: a split of its own, or what is not split. Whether a
+ * process has a weight; whether it is the first tensor rank that has it, which counts it in the
+ * norm and saves it. */
 static inline bool pen_has_split(const struct pen_plan *plan, const struct pen_weight *weight,
                                  uint32_t global) {
   return weight->split_count == 1 ||
-         pen_first_member(plan, weight) == pen_group_member(plan, global, PEN_TENSOR);
+         pen_first_tensor_rank(plan, weight) == pen_group_member(plan, global, PEN_TENSOR);
 }
 static inline bool pen_has_weight(const struct pen_plan *plan, const struct pen_weight *weight,
                                   uint32_t global) {
@@ -467,7 +468,7 @@ static inline bool pen_has_weight(const struct pen_plan *plan, const struct pen_
 static inline bool pen_owns_weight(const struct pen_plan *plan, const struct pen_weight *weight,
                                    uint32_t global) {
   return weight->rank == pen_table_rank(plan, global) &&
-         pen_first_member(plan, weight) == pen_group_member(plan, global, PEN_TENSOR);
+         pen_first_tensor_rank(plan, weight) == pen_group_member(plan, global, PEN_TENSOR);
 }
 
 /* Hosts that train and spare hosts: the same for all plans of a binary; 0 where all ranks are

@@ -35,7 +35,7 @@ struct pen_move {
 /* The weight of a put at a process: the tables have that of the first tensor rank. */
 static inline uint32_t pen_put_weight(const struct pen_plan *plan, const struct pen_put *put,
                                       uint32_t global) {
-  return pen_member_weight(plan, put->weight, pen_group_member(plan, global, PEN_TENSOR));
+  return pen_local_weight(plan, put->weight, pen_group_member(plan, global, PEN_TENSOR));
 }
 
 /* Bytes from where a tensor of a weight is to its element `first`, at a process. */

@@ -320,12 +320,13 @@ static void print_summary(const struct pen_run *run, const char *kernels) {
   if (pen_group_size(plan, PEN_DATA) > 1) {
     snprintf(replicas, sizeof replicas, "%u replicas of ", pen_group_size(plan, PEN_DATA));
   }
-  char members[48] = "";
+  char tensor_ranks[48] = "";
   if (pen_group_size(plan, PEN_TENSOR) > 1) {
-    snprintf(members, sizeof members, " of %u tensor ranks", pen_group_size(plan, PEN_TENSOR));
+    snprintf(tensor_ranks, sizeof tensor_ranks, " of %u tensor ranks",
+             pen_group_size(plan, PEN_TENSOR));
   }
   pen_say(plan->name, "%s%u ranks%s, %s, %u microbatches of %u sequences; %s: %s", replicas,
-          plan->rank_count, members, plan->schedule, run->profile->microbatch_count,
+          plan->rank_count, tensor_ranks, plan->schedule, run->profile->microbatch_count,
           plan->microbatch, pen_device_row(plan->device)->text, kernels);
 }
 

@@ -66,7 +66,7 @@ static void place_copy(const struct pen_plan *plan, uint32_t global) {
          part < PEN_CHECKPOINT_TENSORS && pen_has_weight(plan, &weights[i], global); part++) {
       if (pen_checkpoint_tensor_exists(&weights[i], part)) {
         *offset_of(&weights[i], part) = offset;
-        offset += pen_aligned(part_bytes(plan, pen_first_member_weight(plan, i), part));
+        offset += pen_aligned(part_bytes(plan, pen_first_tensor_rank_weight(plan, i), part));
       }
     }
   }

@@ -46,11 +46,11 @@ struct kept_place {
 
 enum { PLACES_MAX = 2 };
 
-/* The tie of the weight, if it is one of the member's, whose head is on this rank and whose owner
- * is not; null: none. */
+/* The tie of the weight, if it is one of the tensor rank's, whose head is on this rank and whose
+ * owner is not; null: none. */
 static const struct pen_tie *tie_elsewhere(const struct pen_plan *plan, uint32_t global,
                                            uint32_t weight_index) {
-  for (uint32_t i = 0; i < pen_member_tie_count(plan); i++) {
+  for (uint32_t i = 0; i < pen_local_tie_count(plan); i++) {
     const struct pen_tie *tie = &pen_own_ties(plan, global)[i];
     if (tie->weight == weight_index && tie->rank == pen_table_rank(plan, global) &&
         plan->weights[weight_index].rank != tie->rank) {

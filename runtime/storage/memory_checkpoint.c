@@ -56,7 +56,7 @@ void pen_memory_state_visit(const struct pen_plan *plan, uint32_t global, visit_
       visit_weight(plan, i, pen_group_member(plan, global, PEN_DATA), visit, context);
     }
   }
-  for (uint32_t i = 0; i < pen_member_tie_count(plan); i++) {
+  for (uint32_t i = 0; i < pen_local_tie_count(plan); i++) {
     const struct pen_tie *tie = &pen_own_ties(plan, global)[i];
     const struct pen_weight *weight = &plan->weights[tie->weight];
     if (tie->rank == pen_table_rank(plan, global) && weight->rank != tie->rank) {

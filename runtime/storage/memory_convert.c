@@ -52,7 +52,7 @@ bool pen_memory_part_is_needed(const struct pen_plan *plan, const struct pen_ran
   for (uint32_t r = ranks->first; r < ranks->process_count && !needed;
        r = pen_rank_set_next(ranks, r + 1)) {
     needed = pen_has_weight(plan, &plan->weights[part->weight], r);
-    for (uint32_t i = 0; i < pen_member_tie_count(plan); i++) {
+    for (uint32_t i = 0; i < pen_local_tie_count(plan); i++) {
       const struct pen_tie *tie = &pen_own_ties(plan, r)[i];
       needed = needed || (tie->weight == part->weight && tie->rank == pen_table_rank(plan, r));
     }

@@ -25,7 +25,7 @@ bool pen_has_splits(const struct pen_plan *plan) { return pen_splits_of(plan) > 
 
 uint32_t pen_first_token(const struct pen_plan *plan, uint32_t tensor_rank) {
   const uint32_t splits = pen_splits_of(plan), rows = (plan->vocab + splits - 1) / splits,
-                 first = rows * pen_member_splits(plan, splits) * tensor_rank;
+                 first = rows * pen_local_split_count(plan, splits) * tensor_rank;
   return first < plan->vocab ? first : plan->vocab;
 }
 

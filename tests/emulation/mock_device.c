@@ -376,9 +376,9 @@ static bool computes(const struct script *script, const struct issue *issue) {
          script->vm->program->actions[issue->row].kind <= PEN_W;
 }
 
-/* One of the waits of a member within its compute actions is left out; those for peers are on
+/* One of the waits of a tensor rank within its compute actions is left out; those for peers are on
  * another stream. */
-static bool forget_member(struct script *script, uint32_t wait) {
+static bool forget_tensor_rank(struct script *script, uint32_t wait) {
   for (uint32_t i = 0, seen = 0; i < script->count; i++) {
     struct issue *issue = &script->issue[i];
     if (issue->call == AWAIT && issue->stream == 0 && computes(script, issue) && seen++ == wait) {
@@ -393,11 +393,12 @@ static bool forget_member(struct script *script, uint32_t wait) {
 /* Leaves out each wait in turn, at most COUPLES_MOST. Returns how many there are; counts those that
  * are found, and those of them by what the slots hold. A run without a wait cannot deadlock: the
  * semaphore is still set to 0. */
-static uint32_t forget_members(struct script *script, const struct script *scripts,
-                               const struct bytes *bytes, uint32_t *found, uint32_t *by_slots) {
+static uint32_t forget_tensor_ranks(struct script *script, const struct script *scripts,
+                                    const struct bytes *bytes, uint32_t *found,
+                                    uint32_t *by_slots) {
   uint32_t tried = 0;
   struct issue *kept = copy_of(script);
-  while (tried < COUPLES_MOST && forget_member(script, tried)) {
+  while (tried < COUPLES_MOST && forget_tensor_rank(script, tried)) {
     const char *why = play_all(scripts, bytes, BUFFERED);
     *found += why != NULL;
     *by_slots += why != NULL && strstr(why, "the slots of another exchange") != NULL;
@@ -408,7 +409,7 @@ static uint32_t forget_members(struct script *script, const struct script *scrip
   return tried;
 }
 
-/* Two successive exchanges change places in one member. */
+/* Two successive exchanges change places in one tensor rank. */
 static bool cross_groups(struct script *script) {
   struct issue *first = NULL;
   for (uint32_t i = 0; i < script->count; i++) {
@@ -426,11 +427,11 @@ static bool cross_groups(struct script *script) {
   return false;
 }
 
-static void test_members(struct script *scripts, const struct bytes *bytes, int link,
-                         const bool *models) {
+static void test_tensor_ranks(struct script *scripts, const struct bytes *bytes, int link,
+                              const bool *models) {
   if (link == LINK_IPC) {
     uint32_t found = 0, by_slots = 0;
-    const uint32_t tried = forget_members(&scripts[0], scripts, bytes, &found, &by_slots);
+    const uint32_t tried = forget_tensor_ranks(&scripts[0], scripts, bytes, &found, &by_slots);
     result(tried > 0 && found == tried && by_slots > 0, link_names[link], "no wait",
            "slots that are read or written too soon are found", NULL);
     printf("# %u of %u, %u by what slots hold\n", found, tried, by_slots);
@@ -509,13 +510,13 @@ static void replay(enum link link, uint32_t profile) {
   struct script *scripts = mock_device_record(link, profile, marked);
   const struct bytes bytes = mock_device_bytes();
   const bool models[NCCL_MODELS] = {true, link != LINK_IPC, link != LINK_IPC};
-  const uint32_t replicas = pen_plan.replica_count, members = pen_plan.tensor_ranks;
+  const uint32_t replicas = pen_plan.replica_count, tensor_ranks = pen_plan.tensor_ranks;
   const uint32_t pairs = pen_pipeline_count(&pen_plan) * pen_plan.profiles[0].channel_count +
-                         (replicas > 1 ? pen_plan.rank_count * members : 0) +
-                         (members > 1 ? pen_plan.rank_count * replicas : 0);
+                         (replicas > 1 ? pen_plan.rank_count * tensor_ranks : 0) +
+                         (tensor_ranks > 1 ? pen_plan.rank_count * replicas : 0);
   if (profile == 0) {
     result(link == LINK_IPC || mock_device_pairs() == pairs, link_names[link], "communicators",
-           "one a pair of ranks that talk, one a rank's peers, one its members", NULL);
+           "one a pair of ranks that talk, one a rank's peers, one its tensor ranks", NULL);
   }
   if (replicas > 1 && mock_device_profile->kind == PEN_TRAIN) {
     result(mock_device_sums() > 0 && mock_device_wrong_sums() == 0, link_names[link], "sums",
@@ -534,8 +535,8 @@ static void replay(enum link link, uint32_t profile) {
     result(mock_device_stall(scripts, STALLS, true) != NULL, link_names[link], "streams",
            "messages reported too soon are found when a device stops", NULL);
   }
-  if (profile == 0 && members > 1) {
-    test_members(scripts, &bytes, link, models);
+  if (profile == 0 && tensor_ranks > 1) {
+    test_tensor_ranks(scripts, &bytes, link, models);
   }
   if (profile == 0 && replicas > 1) {
     test_exchange(scripts, &bytes, link, models);

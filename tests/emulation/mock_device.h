@@ -44,7 +44,7 @@ enum call {
   TAKE
 };
 
-/* One send or receive of a group between peers, or between members. */
+/* One send or receive of a group between peers, or between tensor ranks. */
 struct swap {
   bool sends;
   uint32_t peer; /* the peer's rank */
@@ -52,8 +52,8 @@ struct swap {
   uint64_t bytes;
 };
 
-/* STORE: bytes of a member's slots that an exchange writes, LOAD: own ones that a kernel reads. The
- * exchanges of a rank are counted from 1 in a step, where they store. */
+/* STORE: bytes of a tensor rank's slots that an exchange writes, LOAD: own ones that a kernel
+ * reads. The exchanges of a rank are counted from 1 in a step, where they store. */
 struct slot_range {
   uint32_t process;
   uint32_t exchange; /* STORE: which, PEN_NONE: it is under way; LOAD: the last that has begun */
@@ -94,8 +94,8 @@ enum link { LINK_IPC, LINK_NCCL, LINK_PUTS, LINKS }; /* NCCL by sends; by puts *
 struct script *mock_device_record(enum link link, uint32_t profile, const char *const modes[2]);
 
 /* Of the last record: its profile; how many pairs of ranks, and ranks with all their peers or
- * members, have a communicator; sums over replicas, and how many of these do not add the replicas'
- * gradients in the order of the replicas. */
+ * tensor ranks, have a communicator; sums over replicas, and how many of these do not add the
+ * replicas' gradients in the order of the replicas. */
 extern const struct pen_profile *mock_device_profile;
 uint32_t mock_device_pairs(void), mock_device_sums(void), mock_device_wrong_sums(void);
 
@@ -125,7 +125,7 @@ struct slots;
 struct slots *mock_device_slots_open(const struct script *scripts);
 void mock_device_slots_close(struct slots *slots);
 void mock_device_store(struct slots *slots, const struct slot_range *range, uint64_t step);
-/* Whether a range holds what the list of the members' actions says. */
+/* Whether a range holds what the list of the tensor ranks' actions says. */
 bool mock_device_load(const struct slots *slots, const struct slot_range *range, uint64_t step);
 
 /* Models of NCCL: it buffers the messages of senders, and counts signals; or a send waits for its

@@ -15,7 +15,7 @@
  * source of a message that is not sent; a message that overwrites a target in use; a kernel after a
  * WAIT whose message has not arrived; a signal that is taken for another message than it was raised
  * for; a kernel of a collective before all peers have ended the actions that it waits for; a send
- * or receive between peers or members that matches that of another action or exchange, or of
+ * or receive between peers or tensor ranks that matches that of another action or exchange, or of
  * another size; a kernel that reads slots that hold something else. */
 #include "tests/emulation/mock_device.h"
 

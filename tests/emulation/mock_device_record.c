@@ -57,7 +57,7 @@ static const char *no_error(void) { return NULL; }
 
 /* ---- the slots of tensor ranks ---- */
 
-/* The member that has slots there; PEN_NONE: none. */
+/* The tensor rank that has slots there; PEN_NONE: none. */
 static uint32_t slots_at(const unsigned char *at) {
   uint32_t p = 0;
   while (
@@ -85,7 +85,7 @@ void mock_device_issue_slots(enum call call, const unsigned char *at, size_t byt
   }
 }
 
-/* An exchange begins where a member stores into its own slots first. */
+/* An exchange begins where a tensor rank stores into its own slots first. */
 static void store(unsigned char *at, size_t bytes, void *stream) {
   if (!recording.stores && recording.keeps) {
     recording.stores = true, recording.scripts[recording.rank].exchange_count++;
@@ -386,10 +386,10 @@ struct script *mock_device_record(enum link link, uint32_t profile, const char *
     }
     must(setenv("PEN_GRAPH", modes[recording.rank % 2], 1) == 0, "no memory");
     pen_stream_connect(&vms[recording.rank]);
-    const uint32_t member = recording.rank - recording.rank % pen_plan.tensor_ranks;
+    const uint32_t tensor_rank = recording.rank - recording.rank % pen_plan.tensor_ranks;
     const uint32_t exchanges = recording.scripts[recording.rank].exchange_count,
-                   others = recording.scripts[member].exchange_count;
-    must(exchanges == others, "rank %u has %u exchanges, its first member %u", recording.rank,
+                   others = recording.scripts[tensor_rank].exchange_count;
+    must(exchanges == others, "rank %u has %u exchanges, its first tensor rank %u", recording.rank,
          exchanges, others);
   }
   mock_device_nccl_check();

@@ -43,8 +43,8 @@ static uint32_t last_waited_for(const struct script *scripts, uint32_t rank) {
   return at.rank;
 }
 
-/* Whether that rank is the one that stopped, or another member or peer of it in the same action:
- * within an action nothing says which of these the others wait for. */
+/* Whether that rank is the one that stopped, or another tensor rank or peer of it in the same
+ * action: within an action nothing says which of these the others wait for. */
 static bool is_right(const struct standing *standing, uint32_t found, uint32_t stopped) {
   return found == stopped ||
          (pen_table_rank(&pen_plan, found) == pen_table_rank(&pen_plan, stopped) &&

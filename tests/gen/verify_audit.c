@@ -48,7 +48,7 @@ static void so_does_that_of_tensor_ranks(void **state) {
   (void)state;
   struct pen_plan *plan = audited_plan("tensor_parallel = { ranks = 2; sequence = false; };");
   assert_int_equal(plan->tensor_ranks, 2);
-  assert_true(plan->member_dim_count > 0);
+  assert_true(plan->tensor_rank_dim_count > 0);
   check_memory(plan);
 }
 

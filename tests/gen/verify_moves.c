@@ -1,6 +1,7 @@
 /* verify_moves.c: random plans with tensor ranks and replicas, and a defect in a row of their
- * collectives or puts: it moves other bytes, from or to other places, between other members, in
- * another order, too early, twice or not at all. Each is rejected by moves.c, or by replicas.c. */
+ * collectives or puts: it moves other bytes, from or to other places, between other tensor ranks,
+ * in another order, too early, twice or not at all. Each is rejected by moves.c, or by replicas.c.
+ */
 #include "gen/verify/verify.h"
 #include "tests/support/collective_plans.h"
 
@@ -66,7 +67,7 @@ static bool elements_of_another_weight(struct broken_plan *p) {
   return put;
 }
 
-static bool by_another_member(struct broken_plan *p) {
+static bool by_another_tensor_rank(struct broken_plan *p) {
   struct pen_put *put = any_put(p);
   if (put) put->kind = (uint8_t)((put->kind + 1 + draw(p->seed, 2)) % PEN_PUT_KINDS);
   return put;
@@ -293,7 +294,7 @@ static const struct defect defects[] = {
     {"to a shard instead of a whole tensor", to_a_shard, MOVED},
     {"elements of another dtype", elements_of_another_dtype, MOVED},
     {"elements of another weight", elements_of_another_weight, MOVED},
-    {"by the other member, or an addition", by_another_member, MOVED},
+    {"by the other tensor rank, or an addition", by_another_tensor_rank, MOVED},
     {"from another place", from_another_place, MOVED},
     {"to another place", to_another_place, MOVED},
     {"from another base", from_another_base, MOVED},

@@ -1,26 +1,25 @@
 /* verify_tensor_ranks.c: random plans with tensor ranks (tensor_parallel.ranks) and a defect: parts
  * of sums that are exchanged wrongly, slots that are used too early, too late or by others, weights
- * and dims of members that are not theirs. Each is rejected, by op_trace.c, moves.c, members.c or
- * splits.c,
- * unless an earlier check has seen it. */
+ * and dims of tensor ranks that are not theirs. Each is rejected, by op_trace.c, moves.c, tensor
+ * ranks.c or splits.c, unless an earlier check has seen it. */
 #include "gen/verify/verify.h"
 #include "tests/support/op_changes.h"
 
 /* ---- exchanges ---- */
 
-/* A member's part of an exchange on some rank; null: there is none. */
+/* A tensor rank's part of an exchange on some rank; null: there is none. */
 static struct pen_op *some_part(struct broken_plan *p) {
   return OP_OF(p, PEN_OP_ALL_GATHER_PARTIAL, PEN_OP_ALL_TO_ALL_PARTIAL);
 }
 
-static int64_t *member_of(struct pen_op *part) {
-  return &part->dim[pen_signature_dim(pen_signature_of(part->kind), "member")];
+static int64_t *tensor_rank_of(struct pen_op *part) {
+  return &part->dim[pen_signature_dim(pen_signature_of(part->kind), "tensor_rank")];
 }
 
 /* The first op of an exchange on some rank; PEN_NONE: there is none. */
 static uint32_t some_exchange(struct broken_plan *p) {
   struct pen_op *op = some_part(p);
-  return op ? (uint32_t)(op - ops_of(p)) - (uint32_t)*member_of(op) : PEN_NONE;
+  return op ? (uint32_t)(op - ops_of(p)) - (uint32_t)*tensor_rank_of(op) : PEN_NONE;
 }
 
 static struct pen_tensor *slot_of(const struct broken_plan *p, const struct pen_op *part) {
@@ -33,7 +32,7 @@ static uint64_t slot_bytes(const struct broken_plan *p) {
 
 TAKES(part_of_another_value, "x", false, PEN_OP_ALL_GATHER_PARTIAL, PEN_OP_ALL_TO_ALL_PARTIAL)
 
-/* All parts of an exchange are of another value: the members agree. */
+/* All parts of an exchange are of another value: the tensor ranks agree. */
 static bool exchange_of_another_value(struct broken_plan *p) {
   for (unsigned tries = 0; tries < 20; tries++) {
     const uint32_t first = some_exchange(p);
@@ -47,9 +46,9 @@ static bool exchange_of_another_value(struct broken_plan *p) {
   return false;
 }
 
-static bool another_member(struct broken_plan *p) {
+static bool another_tensor_rank(struct broken_plan *p) {
   struct pen_op *op = some_part(p);
-  if (op) *member_of(op) ^= 1;
+  if (op) *tensor_rank_of(op) ^= 1;
   return op;
 }
 
@@ -102,11 +101,11 @@ static bool slot_of_the_other_set(struct broken_plan *p) {
   return true;
 }
 
-static bool slot_of_another_member(struct broken_plan *p) {
+static bool slot_of_another_tensor_rank(struct broken_plan *p) {
   struct pen_op *op = some_part(p);
   if (!op) return false;
   struct pen_tensor *slot = slot_of(p, op);
-  slot->offset += *member_of(op) ? -slot_bytes(p) : slot_bytes(p);
+  slot->offset += *tensor_rank_of(op) ? -slot_bytes(p) : slot_bytes(p);
   return true;
 }
 
@@ -153,9 +152,9 @@ static bool slots_elsewhere_in_an_action(struct broken_plan *p) {
 /* What reads a part reads that of another exchange, with the same bytes. */
 TAKES(part_of_another_exchange, "a", false, PEN_OP_ADD, PEN_OP_SUM_PARTIALS, PEN_OP_SUM_ADD,
       PEN_OP_MAXIMUM)
-TAKES(rows_of_another_member, "x", false, PEN_OP_EMBEDDING_SELECT)
+TAKES(rows_of_another_tensor_rank, "x", false, PEN_OP_EMBEDDING_SELECT)
 
-static bool members_in_reverse(struct broken_plan *p) {
+static bool tensor_ranks_in_reverse(struct broken_plan *p) {
   static const int kinds[] = {PEN_OP_ADD, PEN_OP_SUM_PARTIALS, PEN_OP_SUM_ADD, PEN_OP_MAXIMUM};
   return exchange_own_operands(p, kinds[draw(p->seed, sizeof kinds / sizeof *kinds)], "a", "b");
 }
@@ -184,7 +183,7 @@ static bool result_in_a_slot(struct broken_plan *p) {
 
 /* ---- vocabulary ---- */
 
-static bool tokens_of_another_member(struct broken_plan *p) {
+static bool tokens_of_another_tensor_rank(struct broken_plan *p) {
   struct pen_op *op = OP_OF(p, PEN_OP_EMBEDDING_SELECT);
   if (op) op->dim[2 + draw(p->seed, 2)]++;
   return op;
@@ -200,8 +199,8 @@ static bool rows_without_the_rest(struct broken_plan *p) {
   return false;
 }
 
-/* The maximum is that of the member's own logits. */
-static bool maximum_of_one_member(struct broken_plan *p) {
+/* The maximum is that of the tensor rank's own logits. */
+static bool maximum_of_one_tensor_rank(struct broken_plan *p) {
   struct pen_op *op =
       OP_OF(p, PEN_OP_LOGITS_SUM, PEN_OP_CROSS_ENTROPY_COLUMNS, PEN_OP_HEAD_SUM,
             PEN_OP_HEAD_LOSS_COLUMNS, PEN_OP_HEAD_LOSS_COLUMNS_DW, PEN_OP_HEAD_LOSS_COLUMNS_B);
@@ -218,10 +217,10 @@ static bool maximum_of_one_member(struct broken_plan *p) {
 
 /* ---- ties ---- */
 
-/* A tie of a member after the first; null: the plan has none, or its matrix is not trained. */
+/* A tie of a tensor rank after the first; null: the plan has none, or its matrix is not trained. */
 static struct pen_tie *some_later_tie(struct broken_plan *p) {
   struct pen_tie *ties = some_ties(p, false);
-  const uint32_t own = pen_member_tie_count(p->plan);
+  const uint32_t own = pen_local_tie_count(p->plan);
   return ties ? &ties[own + draw(p->seed, p->plan->tie_count - own)] : NULL;
 }
 
@@ -232,15 +231,14 @@ static bool tie_in_another_place(struct broken_plan *p) {
   return true;
 }
 
-static bool tie_of_the_first_member(struct broken_plan *p) {
+static bool tie_of_the_first_tensor_rank(struct broken_plan *p) {
   struct pen_tie *tie = some_later_tie(p);
-  if (tie)
-    tie->weight = p->plan->ties[(tie - p->plan->ties) % pen_member_tie_count(p->plan)].weight;
+  if (tie) tie->weight = p->plan->ties[(tie - p->plan->ties) % pen_local_tie_count(p->plan)].weight;
   return tie;
 }
 
-/* A message has the splits of all members. */
-static bool message_of_all_members(struct broken_plan *p) {
+/* A message has the splits of all tensor ranks. */
+static bool message_of_all_tensor_ranks(struct broken_plan *p) {
   struct pen_message *message = message_of_ties(p);
   if (message) message->bytes *= p->plan->tensor_ranks;
   return message;
@@ -273,14 +271,14 @@ static bool sampled_columns_of_another(struct broken_plan *p) {
   return generation_takes(p, PEN_OP_CROSS_ENTROPY_COLUMNS, "logits");
 }
 
-/* ---- members ---- */
+/* ---- tensor ranks ---- */
 
-/* A weight of a member after the first. */
+/* A weight of a tensor rank after the first. */
 static struct pen_weight *some_weight(struct broken_plan *p) {
   struct pen_weight *weights = WRITABLE(struct pen_weight, p->plan->weights);
   for (unsigned tries = 0; tries < 100; tries++) {
     struct pen_weight *weight = &weights[draw(p->seed, p->plan->weight_count)];
-    if (pen_first_member(p->plan, weight) > 0) return weight;
+    if (pen_first_tensor_rank(p->plan, weight) > 0) return weight;
   }
   return NULL;
 }
@@ -304,7 +302,7 @@ static bool weight_of_another_kind(struct broken_plan *p) {
   return true;
 }
 
-static bool other_members(struct broken_plan *p) {
+static bool other_tensor_ranks(struct broken_plan *p) {
   if (draw(p->seed, 2))
     p->plan->tensor_ranks *= 2;
   else
@@ -312,56 +310,57 @@ static bool other_members(struct broken_plan *p) {
   return true;
 }
 
-/* A dim that is another for a member; null: the plan has none. */
-static struct pen_member_dim *some_dim(struct broken_plan *p) {
-  if (p->plan->member_dim_count == 0) return NULL;
-  return WRITABLE(struct pen_member_dim,
-                  &p->plan->member_dims[draw(p->seed, p->plan->member_dim_count)]);
+/* A dim that is another for a tensor rank; null: the plan has none. */
+static struct pen_tensor_rank_dim *some_dim(struct broken_plan *p) {
+  if (p->plan->tensor_rank_dim_count == 0) return NULL;
+  return WRITABLE(struct pen_tensor_rank_dim,
+                  &p->plan->tensor_rank_dims[draw(p->seed, p->plan->tensor_rank_dim_count)]);
 }
 
 static bool dim_off_by_one(struct broken_plan *p) {
-  struct pen_member_dim *dim = some_dim(p);
+  struct pen_tensor_rank_dim *dim = some_dim(p);
   if (dim) dim->value += draw(p->seed, 2) ? 1 : -1;
   return dim;
 }
 
 static bool dim_left_out(struct broken_plan *p) {
-  struct pen_member_dim *dim = some_dim(p);
+  struct pen_tensor_rank_dim *dim = some_dim(p);
   if (!dim) return false;
-  const struct pen_member_dim *last = &p->plan->member_dims[--p->plan->member_dim_count];
+  const struct pen_tensor_rank_dim *last =
+      &p->plan->tensor_rank_dims[--p->plan->tensor_rank_dim_count];
   *dim = *last;
   return true;
 }
 
-/* Then the member would be taken for one that is like the first. */
+/* Then the tensor rank would be taken for one that is like the first. */
 static bool dims_left_out(struct broken_plan *p) {
-  struct pen_member_dim *dim = some_dim(p), *dims;
+  struct pen_tensor_rank_dim *dim = some_dim(p), *dims;
   if (!dim) return false;
-  const struct pen_member_dim of = *dim;
+  const struct pen_tensor_rank_dim of = *dim;
   uint32_t kept = 0;
-  dims = WRITABLE(struct pen_member_dim, p->plan->member_dims);
-  for (uint32_t n = 0; n < p->plan->member_dim_count; n++)
+  dims = WRITABLE(struct pen_tensor_rank_dim, p->plan->tensor_rank_dims);
+  for (uint32_t n = 0; n < p->plan->tensor_rank_dim_count; n++)
     if (dims[n].profile != of.profile || dims[n].rank != of.rank ||
         dims[n].tensor_rank != of.tensor_rank)
       dims[kept++] = dims[n];
-  p->plan->member_dim_count = kept;
+  p->plan->tensor_rank_dim_count = kept;
   return true;
 }
 
 static bool dim_of_another_op(struct broken_plan *p) {
-  struct pen_member_dim *dim = some_dim(p);
+  struct pen_tensor_rank_dim *dim = some_dim(p);
   if (dim) dim->op += draw(p->seed, 2) ? 1 : -1u;
   return dim;
 }
 
 static bool dim_of_another_number(struct broken_plan *p) {
-  struct pen_member_dim *dim = some_dim(p);
+  struct pen_tensor_rank_dim *dim = some_dim(p);
   if (dim) dim->dim = (dim->dim + 1) % PEN_DIMS_MAX;
   return dim;
 }
 
-static bool dim_of_no_member(struct broken_plan *p) {
-  struct pen_member_dim *dim = some_dim(p);
+static bool dim_of_no_tensor_rank(struct broken_plan *p) {
+  struct pen_tensor_rank_dim *dim = some_dim(p);
   if (dim) dim->tensor_rank = draw(p->seed, 2) ? 0 : p->plan->tensor_ranks;
   return dim;
 }
@@ -370,12 +369,12 @@ static bool dim_of_no_member(struct broken_plan *p) {
 #define BYTES                                                                            \
   "but its bytes hold", "has overwritten", "overlaps it", "in this program has written", \
       "which nothing has written", "in the same bytes", "a second time", "only partly written"
-#define MEMBER "whole: ", "derived: ", "tensor rank ", "than ", "same: ", "passed: "
+#define TENSOR_RANK "whole: ", "derived: ", "tensor rank ", "than ", "same: ", "passed: "
 
 static const struct defect defects[] = {
     {"a part of another value", part_of_another_value, {WRONG, BYTES}},
     {"an exchange of another value", exchange_of_another_value, {WRONG, BYTES}},
-    {"a part of another member", another_member, {WRONG, BYTES}},
+    {"a part of another tensor rank", another_tensor_rank, {WRONG, BYTES}},
     {"a part is left out", part_left_out, {WRONG, BYTES}},
     {"a part twice", part_twice, {WRONG, BYTES}},
     {"an exchange is left out", exchange_left_out, {WRONG, BYTES}},
@@ -383,38 +382,40 @@ static const struct defect defects[] = {
     {"a signal twice", signal_twice, {WRONG}},
     {"a signal at the start", signal_at_the_start, {WRONG}},
     {"a slot of the other set", slot_of_the_other_set, {WRONG, BYTES}},
-    {"a slot of another member", slot_of_another_member, {WRONG, BYTES, "outside the slots"}},
+    {"a slot of another tensor rank",
+     slot_of_another_tensor_rank,
+     {WRONG, BYTES, "outside the slots"}},
     {"a slot in scratch", slot_in_scratch, {WRONG, BYTES, "outside the"}},
     {"slots too small", slots_too_small, {WRONG, "outside the slots", "are shared"}},
     {"slots over others", slots_over_others, {"overlaps", "are shared", "outside", "slots are at"}},
     {"slots that are not shared", slots_not_shared, {"are shared"}},
     {"slots elsewhere in an action", slots_elsewhere_in_an_action, {"its slots are at"}},
     {"a part of another exchange", part_of_another_exchange, {WRONG, BYTES}},
-    {"rows of another member", rows_of_another_member, {WRONG, BYTES}},
-    {"members in reverse", members_in_reverse, {WRONG, BYTES}},
+    {"rows of another tensor rank", rows_of_another_tensor_rank, {WRONG, BYTES}},
+    {"tensor ranks in reverse", tensor_ranks_in_reverse, {WRONG, BYTES}},
     {"a result in a slot", result_in_a_slot, {WRONG, BYTES, ": y is "}},
-    {"tokens of another member", tokens_of_another_member, {WRONG}},
-    {"rows without those of other members", rows_without_the_rest, {WRONG}},
-    {"the maximum of one member", maximum_of_one_member, {WRONG, BYTES}},
-    {"a member's tie in another place", tie_in_another_place, {"tied: ", "the head reads"}},
-    {"a tie of the first member", tie_of_the_first_member, {"tied: "}},
-    {"a message of all members", message_of_all_members, {"its message has"}},
+    {"tokens of another tensor rank", tokens_of_another_tensor_rank, {WRONG}},
+    {"rows without those of other tensor ranks", rows_without_the_rest, {WRONG}},
+    {"the maximum of one tensor rank", maximum_of_one_tensor_rank, {WRONG, BYTES}},
+    {"a tensor rank's tie in another place", tie_in_another_place, {"tied: ", "the head reads"}},
+    {"a tie of the first tensor rank", tie_of_the_first_tensor_rank, {"tied: "}},
+    {"a message of all tensor ranks", message_of_all_tensor_ranks, {"its message has"}},
     {"generation without a part", generation_without_a_part, {WRONG, BYTES}},
     {"sampled columns elsewhere", sampled_columns_elsewhere, {WRONG}},
     {"sampled rows by other numbers", sampled_rows_by_targets, {WRONG, BYTES}},
     {"sampled columns of another split", sampled_columns_of_another, {WRONG, BYTES}},
-    {"a member's weight in another place", weight_in_another_place, {"is in another place"}},
-    {"a member's weight of another kind", weight_of_another_kind, {"is of another kind"}},
-    {"another number of members",
-     other_members,
+    {"a tensor rank's weight in another place", weight_in_another_place, {"is in another place"}},
+    {"a tensor rank's weight of another kind", weight_of_another_kind, {"is of another kind"}},
+    {"another number of tensor ranks",
+     other_tensor_ranks,
      {"whole: ", "derived: ", "in use: ", "moved: ", "tensor rank", "splits", "slot", "than ",
       "in this program has written"}},
-    {"a member's dim off by one", dim_off_by_one, {MEMBER}},
-    {"a member's dim is left out", dim_left_out, {MEMBER}},
-    {"all dims of a member on a rank are left out", dims_left_out, {MEMBER}},
-    {"a member's dim of another op", dim_of_another_op, {MEMBER}},
-    {"another dim of a member", dim_of_another_number, {MEMBER}},
-    {"a dim of no member", dim_of_no_member, {"there is none", MEMBER}},
+    {"a tensor rank's dim off by one", dim_off_by_one, {TENSOR_RANK}},
+    {"a tensor rank's dim is left out", dim_left_out, {TENSOR_RANK}},
+    {"all dims of a tensor rank on a rank are left out", dims_left_out, {TENSOR_RANK}},
+    {"a tensor rank's dim of another op", dim_of_another_op, {TENSOR_RANK}},
+    {"another dim of a tensor rank", dim_of_another_number, {TENSOR_RANK}},
+    {"a dim of no tensor rank", dim_of_no_tensor_rank, {"there is none", TENSOR_RANK}},
 };
 
 int main(void) {

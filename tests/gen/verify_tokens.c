@@ -1,7 +1,8 @@
 /* verify_tokens.c: random plans whose tensor ranks share the tokens between the matrices
  * (tensor_parallel.sequence), and a defect: a run of other tokens, an exchange of other sequences,
- * a part that is missing, in a wrong slot or of a wrong member, a sum of its own run alone. Each is
- * rejected, by splits.c, derivative.c, op_trace.c or moves.c, unless an earlier check has seen it.
+ * a part that is missing, in a wrong slot or of a wrong tensor rank, a sum of its own run alone.
+ * Each is rejected, by splits.c, derivative.c, op_trace.c or moves.c, unless an earlier check has
+ * seen it.
  */
 #include "gen/verify/verify.h"
 #include "tests/support/op_changes.h"
@@ -24,7 +25,7 @@ static uint64_t slot_bytes(const struct broken_plan *p) {
 
 /* ---- runs ---- */
 
-static bool run_of_another_member(struct broken_plan *p) {
+static bool run_of_another_tensor_rank(struct broken_plan *p) {
   struct pen_op *op = OP_OF(p, PEN_OP_SLICE_SEQUENCE, PEN_OP_POSITION);
   if (op) *dim_named(op, "first") += *dim_named(op, "run");
   return op;
@@ -48,7 +49,7 @@ static bool other_sequences(struct broken_plan *p) {
 static bool other_sequences_in_all_parts(struct broken_plan *p) {
   struct pen_op *op = OP_OF(p, PEN_OP_ALL_TO_ALL_PARTIAL);
   if (!op || *dim_named(op, "part") % 2) return false;
-  op -= *dim_named(op, "member");
+  op -= *dim_named(op, "tensor_rank");
   for (uint32_t m = 0; m < p->plan->tensor_ranks; m++) {
     *dim_named(&op[m], "batch") *= 2;
     *dim_named(&op[m], "part") /= 2;
@@ -75,9 +76,9 @@ static bool other_runs(struct broken_plan *p) {
 
 /* ---- parts and slots ---- */
 
-static bool part_of_another_member(struct broken_plan *p) {
+static bool part_of_another_tensor_rank(struct broken_plan *p) {
   struct pen_op *op = OP_OF(p, PEN_OP_ALL_TO_ALL_PARTIAL);
-  if (op) *dim_named(op, "member") ^= 1;
+  if (op) *dim_named(op, "tensor_rank") ^= 1;
   return op;
 }
 
@@ -117,10 +118,10 @@ static bool slots_of_the_other_set(struct broken_plan *p) {
   return true;
 }
 
-static bool slot_of_another_member(struct broken_plan *p) {
+static bool slot_of_another_tensor_rank(struct broken_plan *p) {
   struct pen_op *op = OP_OF(p, PEN_OP_ALL_GATHER_SEQUENCE, PEN_OP_ALL_TO_ALL_PARTIAL);
   if (!op) return false;
-  const bool later = op->kind == PEN_OP_ALL_TO_ALL_PARTIAL && *dim_named(op, "member") > 0;
+  const bool later = op->kind == PEN_OP_ALL_TO_ALL_PARTIAL && *dim_named(op, "tensor_rank") > 0;
   slot_of(p, op)->offset += later ? -slot_bytes(p) : slot_bytes(p);
   return true;
 }
@@ -140,7 +141,7 @@ TAKES(gathered_at_another_place, "x", false, PEN_OP_LINEAR, PEN_OP_AFFINE)
 TAKES(gradient_at_another_place, "dy", false, PEN_OP_LINEAR_DX, PEN_OP_AFFINE_DX, PEN_OP_LINEAR_DW,
       PEN_OP_AFFINE_DW, PEN_OP_BIAS_DW)
 
-/* A gradient that all members have gets the sum over this one's run. */
+/* A gradient that all tensor ranks have gets the sum over this one's run. */
 static bool sum_of_the_own_run(struct broken_plan *p) {
   for (unsigned tries = 0; tries < 20; tries++) {
     struct pen_op *add = OP_OF(p, PEN_OP_ACCUMULATE);
@@ -160,19 +161,21 @@ static bool sum_of_the_own_run(struct broken_plan *p) {
       "which nothing has written", "in the same bytes", "a second time", "only partly written"
 
 static const struct defect defects[] = {
-    {"a run of another member's tokens", run_of_another_member, {WRONG}},
+    {"a run of another tensor rank's tokens", run_of_another_tensor_rank, {WRONG}},
     {"a run off by one token", run_off_by_one, {WRONG}},
     {"other sequences", other_sequences, {WRONG, BYTES}},
     {"other sequences in all parts", other_sequences_in_all_parts, {WRONG, BYTES}},
     {"rows of other sequences", rows_of_other_sequences, {WRONG, BYTES}},
     {"other runs", other_runs, {WRONG, "workspace"}},
-    {"a part of another member", part_of_another_member, {WRONG, BYTES}},
+    {"a part of another tensor rank", part_of_another_tensor_rank, {WRONG, BYTES}},
     {"a part is left out", part_left_out, {WRONG, BYTES}},
     {"nothing is gathered", gather_left_out, {WRONG, BYTES}},
     {"gathered twice", gather_twice, {WRONG, BYTES}},
     {"gathered too early", gather_too_early, {WRONG, BYTES}},
     {"slots of the other set", slots_of_the_other_set, {WRONG, BYTES, "outside the slots"}},
-    {"a slot of another member", slot_of_another_member, {WRONG, BYTES, "outside the slots"}},
+    {"a slot of another tensor rank",
+     slot_of_another_tensor_rank,
+     {WRONG, BYTES, "outside the slots"}},
     {"slots too small", slots_too_small, {WRONG, "outside the slots", "are shared"}},
     {"a part of another value", part_of_another_value, {WRONG, BYTES}},
     {"another value is gathered", gather_of_another_value, {WRONG, BYTES}},

@@ -129,19 +129,21 @@ static void partial_sums_are_rounded_once(void **state) {
 }
 
 /* What tensor ranks have embedded is chosen by token; maxima are those of all. */
-static void members_are_joined(void **state) {
+static void tensor_ranks_are_joined(void **state) {
   (void)state;
-  enum { MEMBERS = 2, MEMBER = VOCAB / MEMBERS };
+  enum { TENSOR_RANKS = 2, TENSOR_RANK = VOCAB / TENSOR_RANKS };
   const int32_t *tokens = some_tokens();
-  float *x[MEMBERS], *y = floats(ROWS * WIDTH), *expected = floats(ROWS * WIDTH);
-  for (int m = 0; m < MEMBERS; m++) x[m] = random_floats(ROWS * WIDTH, (uint32_t)m + 1);
+  float *x[TENSOR_RANKS], *y = floats(ROWS * WIDTH), *expected = floats(ROWS * WIDTH);
+  for (int m = 0; m < TENSOR_RANKS; m++) x[m] = random_floats(ROWS * WIDTH, (uint32_t)m + 1);
   for (int r = 0; r < ROWS; r++)
     memcpy(expected + r * WIDTH,
-           x[tokens[r] / MEMBER < MEMBERS ? tokens[r] / MEMBER : 1] + r * WIDTH, WIDTH * sizeof *y);
-  for (int m = 0; m < MEMBERS; m++)
+           x[tokens[r] / TENSOR_RANK < TENSOR_RANKS ? tokens[r] / TENSOR_RANK : 1] + r * WIDTH,
+           WIDTH * sizeof *y);
+  for (int m = 0; m < TENSOR_RANKS; m++)
     run(PEN_OP_EMBEDDING_SELECT,
-        &(struct pen_call){.operand = {(void *)(uintptr_t)tokens, x[m], m ? y : NULL, y},
-                           .dim = {ROWS, WIDTH, m ? VOCAB - MEMBER : MEMBER, m * MEMBER}});
+        &(struct pen_call){
+            .operand = {(void *)(uintptr_t)tokens, x[m], m ? y : NULL, y},
+            .dim = {ROWS, WIDTH, m ? VOCAB - TENSOR_RANK : TENSOR_RANK, m * TENSOR_RANK}});
   assert_same_bits("rows", y, expected, ROWS * WIDTH * sizeof *y);
   for (int i = 0; i < ROWS * WIDTH; i++) expected[i] = x[1][i] > x[0][i] ? x[1][i] : x[0][i];
   run(PEN_OP_MAXIMUM, &(struct pen_call){.operand = {x[0], x[1], x[0]}, .dim = {ROWS * WIDTH}});
@@ -357,7 +359,7 @@ int main(void) {
       cmocka_unit_test(losses_of_splits_add_up),
       cmocka_unit_test(heads_by_chunks_are_those_of_logits),
       cmocka_unit_test(logits_are_joined),
-      cmocka_unit_test(members_are_joined),
+      cmocka_unit_test(tensor_ranks_are_joined),
       cmocka_unit_test(runs_are_copied),
   };
   return RUN_ON_EVERY_SET(tests);
