@@ -157,8 +157,8 @@ uint32_t pen_op_linear(struct pen_graph *graph, const char *name, uint32_t x, ui
 static void norm_dims(const struct pen_graph *graph, int64_t rows, int64_t width, int64_t dim[4]) {
   const bool by_runs = graph->splits > 1 && graph->split == PEN_NONE;
   memcpy(dim,
-         (int64_t[]){rows, width, by_runs ? pen_held_sequence(graph) : 0,
-                     by_runs ? pen_held_runs(graph) : 0},
+         (int64_t[]){rows, width, by_runs ? pen_local_sequence(graph) : 0,
+                     by_runs ? pen_local_runs(graph) : 0},
          4 * sizeof *dim);
 }
 
@@ -192,7 +192,7 @@ uint32_t pen_op_bias(struct pen_graph *graph, const char *name, uint32_t x, uint
 uint32_t pen_op_layernorm(struct pen_graph *graph, const char *name, uint32_t x, uint32_t gain,
                           uint32_t bias) {
   int64_t dim[4];
-  norm_dims(graph, pen_held_rows(graph), (int64_t)graph->value[gain].elements, dim);
+  norm_dims(graph, pen_local_rows(graph), (int64_t)graph->value[gain].elements, dim);
   uint32_t y =
       pen_append_forward(graph, PEN_OP_LAYERNORM, name, (uint32_t[]){x, gain, bias}, dim, 4);
   graph->forward.op[graph->forward.count - 1].real[0] = graph->topology->model_norm_epsilon;
@@ -202,12 +202,12 @@ uint32_t pen_op_layernorm(struct pen_graph *graph, const char *name, uint32_t x,
 uint32_t pen_op_position(struct pen_graph *graph, const char *name, uint32_t x, uint32_t table,
                          uint32_t starts) {
   const struct pen_weight *shape = &graph->weight[graph->value[table].weight];
-  const int64_t held = pen_held_sequence(graph);
+  const int64_t held = pen_local_sequence(graph);
   return pen_append_forward(
       graph, PEN_OP_POSITION, name, (uint32_t[]){x, table, starts},
       (int64_t[]){graph->rows, (int64_t)shape->dim[1], graph->topology->sequence,
                   (int64_t)shape->dim[0], graph->splits > 1 ? graph->splits : 0,
-                  pen_held_rows(graph), held,
+                  pen_local_rows(graph), held,
                   graph->token_ranks > 1 ? graph->tensor_rank * held : 0},
       8);
 }

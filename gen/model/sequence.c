@@ -10,13 +10,13 @@
 #include "gen/model/place.h"
 #include "gen/topology/topology.h"
 
-int64_t pen_held_sequence(const struct pen_graph *graph) {
+int64_t pen_local_sequence(const struct pen_graph *graph) {
   return graph->topology->sequence / graph->token_ranks;
 }
 
-int64_t pen_held_rows(const struct pen_graph *graph) { return graph->rows / graph->token_ranks; }
+int64_t pen_local_rows(const struct pen_graph *graph) { return graph->rows / graph->token_ranks; }
 
-int64_t pen_held_runs(const struct pen_graph *graph) { return graph->splits / graph->token_ranks; }
+int64_t pen_local_runs(const struct pen_graph *graph) { return graph->splits / graph->token_ranks; }
 
 static int64_t sequence_count(const struct pen_graph *graph) {
   return graph->rows / graph->topology->sequence;
@@ -52,8 +52,8 @@ uint32_t pen_all_tokens(struct pen_graph *graph, struct pen_op_list *list, uint3
   return op->operand[1];
 }
 
-uint32_t pen_held_part(struct pen_graph *graph, struct pen_op_list *list, uint32_t value,
-                       uint32_t m, const char *name) {
+uint32_t pen_local_part(struct pen_graph *graph, struct pen_op_list *list, uint32_t value,
+                        uint32_t m, const char *name) {
   const struct pen_value of = graph->value[value];
   const uint64_t held = of.elements / graph->token_ranks;
   struct pen_op *op = pen_op_append(list, PEN_OP_ALL_TO_ALL_PARTIAL);
@@ -69,9 +69,9 @@ uint32_t pen_held_part(struct pen_graph *graph, struct pen_op_list *list, uint32
   return op->operand[1];
 }
 
-uint32_t pen_held_numbers(struct pen_graph *graph, const char *name, uint32_t numbers) {
+uint32_t pen_local_numbers(struct pen_graph *graph, const char *name, uint32_t numbers) {
   if (graph->token_ranks == 1) return numbers;
-  const int64_t held = pen_held_sequence(graph);
+  const int64_t held = pen_local_sequence(graph);
   return pen_append_forward(graph, PEN_OP_SLICE_SEQUENCE, name, (uint32_t[]){numbers},
                             (int64_t[]){sequence_count(graph), graph->topology->sequence, held,
                                         graph->tensor_rank * held},

@@ -1,33 +1,33 @@
 /* sequence.h: values between the matrices whose tokens the tensor ranks share
- * (tensor_parallel.sequence): each holds its run of the positions of each sequence, of as many
- * equal runs as there are tensor ranks (Korthikanti et al. 2022, "sequence parallelism").
+ * (tensor_parallel.sequence): each has its sequence shard, one of as many equal runs of each
+ * sequence's positions as there are tensor ranks (Korthikanti et al. 2022, "sequence parallelism").
  *
- * Products of split weights take all tokens, and make partial sums for all: before them the runs of
- * all tensor ranks are gathered, after them each gets the partial sums of its own run. Without
- * tensor_parallel.sequence, or with one tensor rank, a rank holds all tokens. */
+ * Products of split weights take all tokens, and make partial sums for all: before them the shards
+ * of all tensor ranks are gathered, after them each gets the partial sums of its own shard. Without
+ * tensor_parallel.sequence, or with one tensor rank, a rank has all tokens. */
 #ifndef PEN_SEQUENCE_H
 #define PEN_SEQUENCE_H
 
 #include "gen/model/graph.h"
 
-/* The tokens of each sequence that a rank holds, and of a microbatch. */
-int64_t pen_held_sequence(const struct pen_graph *graph);
-int64_t pen_held_rows(const struct pen_graph *graph);
+/* The tokens of each sequence that a rank has, and of a microbatch. */
+int64_t pen_local_sequence(const struct pen_graph *graph);
+int64_t pen_local_rows(const struct pen_graph *graph);
 /* The runs of a sum over these tokens: all runs are the splits. */
-int64_t pen_held_runs(const struct pen_graph *graph);
+int64_t pen_local_runs(const struct pen_graph *graph);
 
-/* All tokens of a value of which the rank holds its own: for ops that follow at the end of the
+/* All tokens of a value of which the rank has its own: for ops that follow at the end of the
  * list, before another exchange. */
 uint32_t pen_all_tokens(struct pen_graph *graph, struct pen_op_list *list, uint32_t value);
 /* The value whose tokens an op of pen_all_tokens() gathers into this one; PEN_NONE: none does. */
 uint32_t pen_tokens_source(const struct pen_op *op, uint32_t value);
 
-/* What tensor rank m has of a value that has all tokens: the held tokens of it, in an exchange of
- * all tensor ranks' for m = 0, 1, ... */
-uint32_t pen_held_part(struct pen_graph *graph, struct pen_op_list *list, uint32_t value,
-                       uint32_t m, const char *name);
+/* What tensor rank m has of a value that has all tokens: the local tokens of it, in an exchange
+ * of all tensor ranks' for m = 0, 1, ... */
+uint32_t pen_local_part(struct pen_graph *graph, struct pen_op_list *list, uint32_t value,
+                        uint32_t m, const char *name);
 
-/* The held ones of the numbers (rows) i32 of all tokens. */
-uint32_t pen_held_numbers(struct pen_graph *graph, const char *name, uint32_t numbers);
+/* The local ones of the numbers (rows) i32 of all tokens. */
+uint32_t pen_local_numbers(struct pen_graph *graph, const char *name, uint32_t numbers);
 
 #endif

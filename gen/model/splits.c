@@ -175,7 +175,7 @@ static uint32_t part_of_rank(struct pen_graph *graph, struct pen_op_list *list, 
 static void exchange_parts(struct pen_graph *graph, struct pen_op_list *list, uint32_t value,
                            bool by_tokens, const char *name, uint32_t *part) {
   for (uint32_t m = 0; m < pen_graph_tensor_ranks(graph); m++)
-    part[m] = by_tokens && graph->token_ranks > 1 ? pen_held_part(graph, list, value, m, name)
+    part[m] = by_tokens && graph->token_ranks > 1 ? pen_local_part(graph, list, value, m, name)
                                                   : part_of_rank(graph, list, value, m, name);
 }
 
@@ -214,7 +214,7 @@ uint32_t pen_pairwise_round(struct pen_graph *graph, struct pen_op_list *list, c
                             int64_t width) {
   return pen_append_with_outputs(graph, list, PEN_OP_SUM_PARTIALS, name,
                                  (uint32_t[]){sum->sum[0], sum->sum[1], addend, bias},
-                                 (int64_t[]){pen_held_rows(graph), width, graph->rows,
+                                 (int64_t[]){pen_local_rows(graph), width, graph->rows,
                                              graph->topology->sequence, graph->splits},
                                  5, PEN_ROLE_ACTIVATION)
       ->operand[4];
@@ -280,13 +280,13 @@ static uint32_t select_rows(struct pen_graph *graph, const char *name, uint32_t 
   const int64_t most = (of->dim[0] + graph->splits - 1) / graph->splits * graph->own_splits;
   uint32_t part[PEN_SPLITS_MAX], y = PEN_NONE;
   if (tensor_ranks == 1) return x;
-  const uint32_t held = pen_held_numbers(graph, pen_text("%s.tokens", name), tokens);
+  const uint32_t held = pen_local_numbers(graph, pen_text("%s.tokens", name), tokens);
   exchange_parts(graph, &graph->forward, x, true, pen_local_name(graph, name), part);
   for (uint32_t m = 0; m < tensor_ranks; m++) {
     const int64_t left = of->dim[0] - m * most;
     y = pen_append_forward(
         graph, PEN_OP_EMBEDDING_SELECT, name, (uint32_t[]){held, part[m], y},
-        (int64_t[]){pen_held_rows(graph), of->dim[1], left < most ? left : most, m * most}, 4);
+        (int64_t[]){pen_local_rows(graph), of->dim[1], left < most ? left : most, m * most}, 4);
   }
   return y;
 }

@@ -8,7 +8,7 @@
  * loss's own output.
  *
  * Where the tensor ranks share the tokens of a value (ALL_GATHER_SEQUENCE, ALL_TO_ALL_PARTIAL),
- * each has the gradient of its own run of them, also of the value that has all tokens. An op that
+ * each has the gradient of its own shard of them, also of the value that has all tokens. An op that
  * reads the gradient of all reads what is gathered; what an op sums over its run of tokens is
  * summed over the tensor ranks. */
 #include "gen/verify/derivative.h"
@@ -99,8 +99,8 @@ static uint32_t *gradient_of(struct pen_derivative *d, uint32_t forward, int k) 
   return split >= d->splits ? &d->gradient[value] : &d->of_split[value * d->splits + split];
 }
 
-/* A value of the tensor rank of that number, or of its own run of the tokens if it is the gradient
- * of what `gathered`, or null, makes; 0: it is absent. */
+/* A value of the tensor rank of that number, or of its own shard of the tokens if it is the
+ * gradient of what `gathered`, or null, makes; 0: it is absent. */
 static uint32_t part_of_rank(const struct pen_derivative *d, uint32_t value, uint32_t tensor_rank,
                              const struct pen_term *gathered) {
   if (!value) return 0;

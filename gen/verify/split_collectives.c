@@ -42,7 +42,7 @@ bool pen_check_gathered_runs(struct pen_split_check *c) {
 }
 
 /* The numbers of the tokens of this rank's run, of data of the step. */
-bool pen_check_own_run(struct pen_split_check *c) {
+bool pen_check_slice_sequence(struct pen_split_check *c) {
   const int64_t sequence = c->s->context->profile->sequence,
                 run = sequence / pen_group_size(c->s->context->plan, PEN_TENSOR);
   const struct pen_split_value x = pen_split_input(c, 0);

@@ -8,6 +8,6 @@
 /* ALL_GATHER_PARTIAL, ALL_TO_ALL_PARTIAL and ALL_GATHER_SEQUENCE */
 pen_split_check_op pen_check_gathered_part, pen_check_part_of_run, pen_check_gathered_runs;
 
-pen_split_check_op pen_check_own_run, pen_check_position, pen_check_embedding_select;
+pen_split_check_op pen_check_slice_sequence, pen_check_position, pen_check_embedding_select;
 
 #endif

@@ -7,7 +7,7 @@
 #include "runtime/plan/plan.h"
 
 /* The splits [first, past) that a value covers: as a part of the columns, or as a sum; and which
- * tokens: all of them, or none; the tensor rank's run of each sequence; all, gathered from the
+ * tokens: all of them, or none; the tensor rank's shard of each sequence; all, gathered from the
  * tensor ranks; one of each sequence. */
 struct pen_split_value {
   enum { PEN_VALUE_WHOLE, PEN_VALUE_OF_SPLIT, PEN_VALUE_PARTIAL } kind;

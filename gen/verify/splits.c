@@ -8,10 +8,11 @@
  *           tensor pairwise: (0+1)+(2+3). The maximum over the vocabulary, joined logits, and the
  *           rows of an embedding take the splits one after the other. No other op reads a sum that
  *           is not complete, and output and loss of a stage are whole.
- *           Where the tensor ranks share the tokens, a value has the tensor rank's run of each
- * sequence, by an exchange of partial sums, or all tokens, by one of whole values. Products by
- * columns read all tokens, and nothing else may read what is gathered; sums over the tokens of a
- *           run are of the tensor rank's part of the runs. The next stage takes what a stage gives
+ *           Where the tensor ranks share the tokens, a value has the tensor rank's shard of each
+ *           sequence, by an exchange of partial sums, or all tokens, by one of whole values.
+ *           Products by columns read all tokens, and nothing else may read what is gathered; sums
+ *           over the tokens of a shard are of the tensor rank's part of the runs. The next stage
+ * takes what a stage gives
  *
  * That gradients are summed likewise is part of "derived" (derivative.c). */
 #include "gen/verify/splits.h"
@@ -274,7 +275,7 @@ static pen_split_check_op *check_of(uint32_t kind) {
     case PEN_OP_ALL_GATHER_PARTIAL: return pen_check_gathered_part;
     case PEN_OP_ALL_TO_ALL_PARTIAL: return pen_check_part_of_run;
     case PEN_OP_ALL_GATHER_SEQUENCE: return pen_check_gathered_runs;
-    case PEN_OP_SLICE_SEQUENCE: return pen_check_own_run;
+    case PEN_OP_SLICE_SEQUENCE: return pen_check_slice_sequence;
     case PEN_OP_POSITION: return pen_check_position;
     case PEN_OP_MAXIMUM: return pen_check_maximum;
     case PEN_OP_EMBEDDING_SELECT: return pen_check_embedding_select;

@@ -136,7 +136,7 @@ void pen_bias_runs_dw(const struct pen_call *call, pen_kernel *bias_dw, size_t e
 /* ---- tokens that a tensor rank holds ---- */
 
 /* y[b,t] = x[b,first+t] */
-void pen_own_run(const struct pen_call *call) {
+void pen_slice_sequence(const struct pen_call *call) {
   const int32_t *x = call->operand[0];
   int32_t *y = call->operand[1];
   const size_t sequence = (size_t)call->dim[1], run = (size_t)call->dim[2];

@@ -17,7 +17,7 @@ struct copy_run {
 
 } /* namespace */
 
-void pen_cuda_own_run(const struct pen_call *call) {
+void pen_cuda_slice_sequence(const struct pen_call *call) {
   const copy_run op = {(int32_t *)call->operand[1], (const int32_t *)call->operand[0], call->dim[1],
                        call->dim[2], call->dim[3]};
   launch_each<int32_t>(op, call->dim[0] * call->dim[2], call->stream);

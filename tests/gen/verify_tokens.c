@@ -1,8 +1,8 @@
 /* verify_tokens.c: random plans whose tensor ranks share the tokens between the matrices
- * (tensor_parallel.sequence), and a defect: a run of other tokens, an exchange of other sequences,
- * a part that is missing, in a wrong slot or of a wrong tensor rank, a sum of its own run alone.
- * Each is rejected, by splits.c, derivative.c, op_trace.c or moves.c, unless an earlier check has
- * seen it.
+ * (tensor_parallel.sequence), and a defect: a shard of other tokens, an exchange of other
+ * sequences, a part that is missing, in a wrong slot or of a wrong tensor rank, a sum of its own
+ * shard alone. Each is rejected, by splits.c, derivative.c, op_trace.c or moves.c, unless an
+ * earlier check has seen it.
  */
 #include "gen/verify/verify.h"
 #include "tests/support/op_changes.h"
@@ -142,7 +142,7 @@ TAKES(gradient_at_another_place, "dy", false, PEN_OP_LINEAR_DX, PEN_OP_AFFINE_DX
       PEN_OP_AFFINE_DW, PEN_OP_BIAS_DW)
 
 /* A gradient that all tensor ranks have gets the sum over this one's run. */
-static bool sum_of_the_own_run(struct broken_plan *p) {
+static bool sum_of_one_shard(struct broken_plan *p) {
   for (unsigned tries = 0; tries < 20; tries++) {
     struct pen_op *add = OP_OF(p, PEN_OP_ACCUMULATE);
     if (!add) return false;
@@ -161,8 +161,8 @@ static bool sum_of_the_own_run(struct broken_plan *p) {
       "which nothing has written", "in the same bytes", "a second time", "only partly written"
 
 static const struct defect defects[] = {
-    {"a run of another tensor rank's tokens", run_of_another_tensor_rank, {WRONG}},
-    {"a run off by one token", run_off_by_one, {WRONG}},
+    {"a shard of another tensor rank's tokens", run_of_another_tensor_rank, {WRONG}},
+    {"a shard off by one token", run_off_by_one, {WRONG}},
     {"other sequences", other_sequences, {WRONG, BYTES}},
     {"other sequences in all parts", other_sequences_in_all_parts, {WRONG, BYTES}},
     {"rows of other sequences", rows_of_other_sequences, {WRONG, BYTES}},
@@ -181,7 +181,7 @@ static const struct defect defects[] = {
     {"another value is gathered", gather_of_another_value, {WRONG, BYTES}},
     {"what is gathered elsewhere", gathered_at_another_place, {WRONG, BYTES}},
     {"a gradient that is gathered elsewhere", gradient_at_another_place, {WRONG, BYTES}},
-    {"the sum of its own run alone", sum_of_the_own_run, {WRONG, BYTES, "only whole gradients"}},
+    {"the sum of its own shard alone", sum_of_one_shard, {WRONG, BYTES, "only whole gradients"}},
 };
 
 int main(void) {
