@@ -202,7 +202,7 @@ static bool shm_gather(struct pen_transport *transport) {
 static struct pen_futex_counter *ended_of(const struct pen_transport *transport, int group,
                                           uint32_t process) {
   struct pen_rank_state *state = &transport->shared->ranks[process];
-  return group == PEN_TENSOR ? &state->parts_put : &state->exchanged;
+  return group == PEN_TENSOR ? &state->tensor_exchanges : &state->exchanged;
 }
 
 /* All members run the same actions in each step, so that counts are equal where a step begins. They

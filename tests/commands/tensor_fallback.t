@@ -1,6 +1,6 @@
 #!/bin/sh
 # tensor_fallback.t: a run with tensor ranks that has lost a host goes on with a plan of another number of tensor ranks, to the bits of an
-# undisturbed one: with fewer, with more, with as many and fewer stages; from copies in memory, whose splits go to other members, and from the
+# undisturbed one: with fewer, with more, with as many and fewer stages; from copies in memory, whose splits go to other tensor ranks, and from the
 # checkpoint.
 . "${top_srcdir:-.}/tests/support/lib.sh"
 . "$top_srcdir/tests/support/lose_hosts.sh"

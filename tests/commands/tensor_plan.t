@@ -32,17 +32,17 @@ shows two.json "a row for each tensor rank of replica 0" '
 assert r["tensor_ranks"] == 2
 assert [(k["rank"], k["pipeline_rank"], k["tensor_rank"]) for k in r["rank"]] == [(0, 0, 0), (1, 0, 1), (2, 1, 0), (3, 1, 1)]
 assert all(sum(k["bytes"].values()) == k["placed_bytes"] for k in r["rank"])'
-shows two.json "members send to their like" '
+shows two.json "tensor ranks send to their like" '
 assert {(p["from"], p["to"]) for p in r["pairs"]} == {(0, 2), (1, 3), (2, 0), (3, 1)}
 assert {p["bytes"] for p in r["pairs"]} == {4 * 32 * 32 * 4}'
 # A sum of 32 tokens has 32 x 32 f32. In each layer there are two in F (o, down) and two in I (q k v, gate up). The embedding has one; the head
-# has the maximum (f32) and the sum (f64) of each token, the loss (f64), and one in I. A member sends to T - 1 others.
+# has the maximum (f32) and the sum (f64) of each token, the loss (f64), and one in I. A tensor rank sends to T - 1 others.
 exchanges='
-def exchanges(layers, ends, members, again=0):
+def exchanges(layers, ends, tensor_ranks, again=0):
     whole = 32 * 32 * 4
     calls = (4 + again) * layers + {"first": 1, "last": 4, "both": 5}[ends]
     bytes = (4 + again) * layers * whole + {"first": whole, "last": whole + 32 * (4 + 8) + 8, "both": 2 * whole + 32 * (4 + 8) + 8}[ends]
-    return 4 * calls, 4 * bytes * (members - 1)
+    return 4 * calls, 4 * bytes * (tensor_ranks - 1)
 '
 shows two.json "calls and bytes of the exchanges, in a step of four microbatches" "$exchanges"'
 assert [(c["rank"], c["calls"], c["bytes"]) for c in tensor] == [(0, *exchanges(2, "first", 2)), (1, *exchanges(2, "first", 2)),
@@ -55,13 +55,13 @@ shows again.json "the sum of o is exchanged again where a layer is recomputed" "
 assert (tensor[0]["calls"], tensor[0]["bytes"]) == exchanges(2, "first", 2, again=1), tensor[0]'
 # Where they share the tokens, an exchange has 1/T of that. In each layer F gathers before q k v and before gate up, as B does again; B gathers
 # the gradients of what o and down make, too, and exchanges the sums for the gain of each norm. So do the ends, but for their matrices by rows.
-for members in 2 4; do
-  report shared.json -s tensor_parallel.sequence=true -s tensor_parallel.ranks=$members
-  shows shared.json "the exchanges of $members that share the tokens" "members = $members"'
-part, gain = 32 * 32 * 4 // members, 32 * 4
+for tensor_ranks in 2 4; do
+  report shared.json -s tensor_parallel.sequence=true -s tensor_parallel.ranks=$tensor_ranks
+  shows shared.json "the exchanges of $tensor_ranks that share the tokens" "tensor_ranks = $tensor_ranks"'
+part, gain = 32 * 32 * 4 // tensor_ranks, 32 * 4
 calls = 12 * 4 + 2 + 3 + 3 + 1
 bytes = 4 * (10 * part + 2 * gain) + 2 * part + 3 * part + gain + 32 * (4 + 8) + 8
-assert [(c["calls"], c["bytes"]) for c in tensor] == [(4 * calls, 4 * bytes * (members - 1))] * members, (tensor, 4 * calls, 4 * bytes * (members - 1))'
+assert [(c["calls"], c["bytes"]) for c in tensor] == [(4 * calls, 4 * bytes * (tensor_ranks - 1))] * tensor_ranks, (tensor, 4 * calls, 4 * bytes * (tensor_ranks - 1))'
 done
 report norms.json -s model.family=qwen3 -s model.head_dim=8
 shows norms.json "and the gradients of q_norm and k_norm, in each layer 2 x 8 f32" "$exchanges"'
