@@ -35,6 +35,7 @@ nobase_pkginclude_HEADERS = \
   runtime/plan/bases.def \
   runtime/plan/choices.def \
   runtime/plan/groups.def \
+  runtime/plan/groups.h \
   runtime/plan/puts.def \
   runtime/plan/optimizer.def \
   runtime/plan/plan.def \

@@ -21,6 +21,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/futex_counter.h"
+#include "runtime/comm/probe_kinds.h"
 #include "runtime/comm/step_timing.h"
 
 enum {
@@ -33,18 +34,6 @@ enum {
   PROBE_ROUNDS = 20,     /* the first ones are slow */
   PROBE_REST_ROUNDS = 5, /* after so many a rank sleeps: another process may have had its core */
   PROBE_REST_MS = 10,
-};
-
-/* The probes of a round: of no bytes, with bytes to higher ranks, with bytes to lower ones; one
- * direction after the other, since acknowledgements wait behind the bytes of their direction. Those
- * between are not timed: a rank whose peer's has come knows that its own bytes have arrived. */
-enum probe_kind {
-  PROBE_EMPTY,
-  PROBE_UP,
-  PROBE_UP_REPLY,
-  PROBE_DOWN,
-  PROBE_DOWN_REPLY,
-  PROBE_KINDS
 };
 
 /* Counters that no message has: the one that a first write raises, and those of a peer's probes. */
@@ -194,10 +183,6 @@ static void keep_failure(struct pen_fabric *fabric) {
 
 static uint32_t delay_since(uint64_t data) {
   return pen_delay_clock(pen_now_ns()) - (uint32_t)(data >> 32);
-}
-
-static bool probe_has_bytes(enum probe_kind kind, uint32_t from, uint32_t to) {
-  return (kind == PROBE_UP && from < to) || (kind == PROBE_DOWN && from > to);
 }
 
 /* After the probe of a peer has been counted. */

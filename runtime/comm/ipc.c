@@ -53,6 +53,7 @@
 #include <stdlib.h>
 
 #include "runtime/base/check.h"
+#include "runtime/comm/awaited_collectives.h"
 #include "runtime/comm/step_stats.h"
 #include "runtime/comm/transport_base.h"
 
@@ -77,11 +78,6 @@ static struct ipc_transport *ipc_of(struct pen_transport *transport) {
 
 static void *send_stream_of(const struct pen_transport *transport) {
   return pen_transport_branch(transport, ((const struct ipc_transport *)transport)->send_stream);
-}
-
-static const struct pen_channel *channel_of(const struct pen_transport *transport,
-                                            uint32_t message) {
-  return &transport->profile->channels[pen_transport_message(transport, message)->channel];
 }
 
 /* ---- the semaphores of a rank, see plan.h ---- */
@@ -190,8 +186,8 @@ static void send_stream_follows(struct pen_transport *transport) {
 
 static bool ipc_send(struct pen_transport *transport, uint32_t index) {
   const struct pen_message *message = pen_transport_message(transport, index);
-  const uint32_t to =
-      pen_transport_process(transport, PEN_PIPELINE, channel_of(transport, index)->to_rank);
+  const uint32_t to = pen_transport_process(transport, PEN_PIPELINE,
+                                            pen_transport_channel(transport, index)->to_rank);
   const struct pen_device *device = transport->device;
   void *stream = send_stream_of(transport);
   send_stream_follows(transport);
@@ -216,10 +212,10 @@ static bool ipc_receive(struct pen_transport *transport, uint32_t index, const u
   if (pen_transport_message(transport, index)->credit != PEN_NONE) {
     send_stream_follows(transport);
     transport->device->signal_remote(
-        semaphore_of(
-            transport,
-            pen_transport_process(transport, PEN_PIPELINE, channel_of(transport, index)->from_rank),
-            CREDIT, index),
+        semaphore_of(transport,
+                     pen_transport_process(transport, PEN_PIPELINE,
+                                           pen_transport_channel(transport, index)->from_rank),
+                     CREDIT, index),
         send_stream_of(transport));
   }
   return true;
@@ -386,50 +382,6 @@ static void *ipc_send_stream(const struct pen_transport *transport,
   return sends ? send_stream_of(transport) : NULL;
 }
 
-/* How many collectives the peers must have ended at a step's end: see the top. */
-static uint32_t last_awaited(const struct pen_transport *transport) {
-  const struct pen_rank_program *program = &transport->profile->ranks[transport->rank];
-  bool unshards = transport->plan->gathers_units;
-  for (uint32_t i = 0; i < program->action_count; i++) {
-    unshards = unshards || program->actions[i].kind == PEN_UNSHARD;
-  }
-  return unshards && transport->profile->kind == PEN_TRAIN ? transport->actions.collective_count
-                                                           : 0;
-}
-
-/* Peers wait for the collective of that number, unless they have waited for a later one. */
-static void note_awaited(struct pen_transport *transport, uint32_t number, uint32_t *awaited) {
-  if (number > *awaited) {
-    *awaited = number;
-    ipc_of(transport)->awaited[number] = true;
-  }
-}
-
-/* Which collectives' ends a peer waits for, as take_ended() does. */
-static void find_awaited(struct pen_transport *transport) {
-  const struct pen_rank_program *tables = &transport->profile->ranks[transport->rank];
-  uint32_t awaited = 0;
-  for (uint32_t i = 0; i < tables->action_count && transport->actions.collective_count > 0; i++) {
-    const struct pen_action *action = &tables->actions[i];
-    if (pen_kind_is_collective(action->kind)) {
-      note_awaited(transport, action->awaited_collective, &awaited);
-    }
-    const struct pen_program *program =
-        action->kind <= PEN_W ? &tables->programs[action->program] : NULL;
-    for (uint32_t op = 0; program != NULL && op < program->op_count; op++) {
-      const struct pen_collective *row =
-          pen_collective_of(tables, &tables->ops[program->first_op + op]);
-      if (row != NULL && row->group == PEN_DATA && row->awaited > 0) {
-        note_awaited(transport, action->awaited_collective + row->awaited, &awaited);
-      }
-    }
-  }
-  transport->actions.end_collectives = last_awaited(transport);
-  if (transport->actions.end_collectives > awaited) {
-    ipc_of(transport)->awaited[transport->actions.end_collectives] = true;
-  }
-}
-
 static void ipc_end_step(struct pen_transport *transport) {
   take_ended(transport, transport->actions.end_collectives);
   ipc_of(transport)->ended = ipc_of(transport)->known = 0;
@@ -480,10 +432,11 @@ struct pen_transport *pen_ipc_open(const struct pen_transport_config *config) {
   pen_check(
       made->sent != NULL && made->arenas != NULL && made->awaited != NULL && made->batch != NULL,
       "no memory for a transport");
-  find_awaited(&made->base);
+  made->base.actions.end_collectives = pen_awaited_collectives(&made->base, made->awaited);
   for (uint32_t m = 0; m < messages; m++) {
-    made->sent[m] =
-        channel_of(&made->base, m)->from_rank == made->base.rank ? device->event_create() : NULL;
+    made->sent[m] = pen_transport_channel(&made->base, m)->from_rank == made->base.rank
+                        ? device->event_create()
+                        : NULL;
   }
   ipc_check(&made->base, made->send_stream, "a stream and its events");
   return &made->base;

@@ -4,6 +4,8 @@ libruntime_a_SOURCES += \
   %reldir%/action_text.h \
   %reldir%/arena.c \
   %reldir%/arena.h \
+  %reldir%/awaited_collectives.c \
+  %reldir%/awaited_collectives.h \
   %reldir%/bootstrap.def \
   %reldir%/bulk_copy.c \
   %reldir%/bulk_copy.h \
@@ -39,7 +41,7 @@ libruntime_a_SOURCES += \
 # libfabric: linked where the plan's transport is ofi, or auto between hosts.
 if OFI
 noinst_LIBRARIES += libofi.a
-libofi_a_SOURCES = %reldir%/fabric.c %reldir%/fabric.h %reldir%/ofi.c
+libofi_a_SOURCES = %reldir%/fabric.c %reldir%/fabric.h %reldir%/ofi.c %reldir%/ofi_counters.h %reldir%/probe_kinds.h
 libofi_a_CFLAGS = $(AM_CFLAGS) $(OFI_CFLAGS)
 endif
 

@@ -1,6 +1,5 @@
 /* nccl_connect.c: what the transport nccl makes before the seal: communicators, windows, and a
- * first message over each, so that nothing is made later; and the line that reports what was found.
- */
+ * first message over each, so that nothing is made later; and the line that reports it. */
 #include "runtime/comm/nccl_connect.h"
 
 #include <stdio.h>
@@ -21,8 +20,6 @@ enum { BUFFER_BYTES = 4 << 20, BUFFER_BYTES_MOST = 1 << 30 };
  * computation: a rank with neighbours on both sides uses at most 16 of 132 SMs (H100).
  * NCCL_MAX_CTAS in the environment overrides it. */
 enum { PAIR_BLOCKS = 4 };
-
-/* ---- capabilities ---- */
 
 const char *pen_nccl_no_puts(const struct pen_nccl_calls *calls) {
   const char *asked = pen_environment("PEN_NCCL");
@@ -349,13 +346,13 @@ static void find_credits(struct pen_transport *transport) {
   const struct pen_profile *profile = transport->profile;
   for (uint32_t m = 0; m < profile->message_count; m++) {
     const struct pen_message *message = pen_transport_message(transport, m);
-    const uint32_t receiver = profile->channels[message->channel].to_rank;
-    bool credited = message->credit != PEN_NONE ||
-                    (transport->actions.gathers[profile->channels[message->channel].from_rank] &&
-                     !transport->actions.all_gather);
+    const struct pen_channel *channel = pen_transport_channel(transport, m);
+    bool credited =
+        message->credit != PEN_NONE ||
+        (transport->actions.gathers[channel->from_rank] && !transport->actions.all_gather);
     for (uint32_t k = 0; k < profile->message_count && !credited; k++) {
       const struct pen_message *other = pen_transport_message(transport, k);
-      credited = profile->channels[other->channel].from_rank == receiver &&
+      credited = pen_transport_channel(transport, k)->from_rank == channel->to_rank &&
                  message->target_offset < other->source_offset + other->bytes &&
                  other->source_offset < message->target_offset + message->bytes;
     }

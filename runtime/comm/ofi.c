@@ -19,6 +19,7 @@
 #include "runtime/base/check.h"
 #include "runtime/comm/fabric.h"
 #include "runtime/comm/links.h"
+#include "runtime/comm/ofi_counters.h"
 #include "runtime/comm/shm.h"
 #include "runtime/comm/transport_base.h"
 
@@ -56,15 +57,13 @@ static bool is_near(const struct pen_transport *transport, uint32_t global) {
 }
 
 static uint32_t sender_of(const struct pen_transport *transport, uint32_t message) {
-  const uint32_t channel = pen_transport_message(transport, message)->channel;
   return pen_transport_process(transport, PEN_PIPELINE,
-                               transport->profile->channels[channel].from_rank);
+                               pen_transport_channel(transport, message)->from_rank);
 }
 
 static uint32_t receiver_of(const struct pen_transport *transport, uint32_t message) {
-  const uint32_t channel = pen_transport_message(transport, message)->channel;
   return pen_transport_process(transport, PEN_PIPELINE,
-                               transport->profile->channels[channel].to_rank);
+                               pen_transport_channel(transport, message)->to_rank);
 }
 
 /* ---- counters ---- */
@@ -75,23 +74,6 @@ static uint32_t arrival_counter(const struct ofi_transport *ofi, uint32_t messag
 
 static uint32_t credit_counter(const struct ofi_transport *ofi, uint32_t message) {
   return ofi->first_counter + ofi->base.profile->message_count + message;
-}
-
-static uint32_t counters_before(const struct pen_plan *plan, size_t profile) {
-  uint32_t count = 0;
-  for (size_t p = 0; p < profile; p++) {
-    count += 2 * plan->profiles[p].message_count;
-  }
-  return count;
-}
-
-/* Of a replica's rank: after those of all messages. */
-enum peer_counter { ENDED, READY, SHARDS, PEER_COUNTERS };
-
-static uint32_t peer_counter(const struct pen_plan *plan, enum peer_counter which,
-                             uint32_t replica) {
-  return counters_before(plan, plan->profile_count) + which * pen_group_size(plan, PEN_DATA) +
-         replica;
 }
 
 static bool wait_counter(struct ofi_transport *ofi, uint32_t counter, uint32_t needed,
@@ -137,7 +119,8 @@ static bool *list_peers(const struct pen_transport *transport, const struct pen_
 /* The counters of all messages that come from ranks that are not near. */
 static struct pen_link_delays *open_delays(const struct pen_transport *transport) {
   const struct pen_plan *plan = transport->plan;
-  struct pen_link_delays *delays = pen_link_delays_open(counters_before(plan, plan->profile_count));
+  struct pen_link_delays *delays =
+      pen_link_delays_open(pen_ofi_counters_before(plan, plan->profile_count));
   for (uint32_t p = 0; p < plan->profile_count; p++) {
     const struct pen_profile *profile = &plan->profiles[p];
     for (uint32_t m = 0; m < profile->message_count; m++) {
@@ -146,8 +129,8 @@ static struct pen_link_delays *open_delays(const struct pen_transport *transport
       if (pen_transport_process(transport, PEN_PIPELINE, channel->to_rank) ==
               pen_transport_self(transport) &&
           !is_near(transport, from)) {
-        pen_link_delays_add_counter(delays, transport->endpoint, counters_before(plan, p) + m,
-                                    from);
+        pen_link_delays_add_counter(delays, transport->endpoint,
+                                    pen_ofi_counters_before(plan, p) + m, from);
       }
     }
   }
@@ -175,7 +158,7 @@ static void ofi_export(struct pen_transport *transport) {
       .arena_bytes = plan->memory[transport->rank].arena_bytes,
       .region_bytes = pen_group_size(plan, PEN_DATA) > 1 ? plan->memory[transport->rank].arena_bytes
                                                          : pen_shared_bytes(plan, transport->rank),
-      .counter_count = peer_counter(plan, PEER_COUNTERS, 0),
+      .counter_count = pen_ofi_peer_counter(plan, PEN_OFI_PEER_COUNTERS, 0),
       .peer_count = pen_process_count(plan),
       .self = self,
       .abort = &transport->shared->control->abort_status,
@@ -330,7 +313,8 @@ static bool wait_peer(struct ofi_transport *ofi, uint32_t replica, uint32_t need
   struct pen_transport *transport = &ofi->base;
   const uint32_t peer = pen_transport_process(transport, PEN_DATA, replica);
   return ofi->peers->peer[replica].used
-             ? wait_counter(ofi, peer_counter(transport->plan, ENDED, replica), needed, peer)
+             ? wait_counter(ofi, pen_ofi_peer_counter(transport->plan, PEN_OFI_ENDED, replica),
+                            needed, peer)
              : pen_endpoint_wait(transport->endpoint, &transport->shared->ranks[peer].exchanged,
                                  needed, peer);
 }
@@ -348,18 +332,19 @@ static bool ofi_wait_group(struct pen_transport *transport, int group, uint32_t 
 }
 
 /* Raises a counter of each peer that is not near. */
-static void raise_counters(struct ofi_transport *ofi, enum peer_counter which) {
+static void raise_counters(struct ofi_transport *ofi, enum pen_ofi_peer_counter which) {
   const struct pen_transport *transport = &ofi->base;
   for (uint32_t d = 0; d < pen_group_size(transport->plan, PEN_DATA); d++) {
     struct ofi_peer *peer = &ofi->peers->peer[d];
-    struct pen_fabric_write *write = which == ENDED ? &peer->ended : &peer->ready;
+    struct pen_fabric_write *write = which == PEN_OFI_ENDED ? &peer->ended : &peer->ready;
     if (peer->used && pen_fabric_wait_written(ofi->fabric, write)) {
-      pen_fabric_put(ofi->fabric,
-                     &(struct pen_fabric_request){
-                         .peer = pen_transport_process(transport, PEN_DATA, d),
-                         .from = transport->arena,
-                         .counter = peer_counter(transport->plan, which, transport->replica)},
-                     write);
+      pen_fabric_put(
+          ofi->fabric,
+          &(struct pen_fabric_request){
+              .peer = pen_transport_process(transport, PEN_DATA, d),
+              .from = transport->arena,
+              .counter = pen_ofi_peer_counter(transport->plan, which, transport->replica)},
+          write);
     }
   }
 }
@@ -368,7 +353,7 @@ static void ofi_signal_group(struct pen_transport *transport, int group) {
   struct ofi_transport *ofi = ofi_of(transport);
   ofi->shm->ops->signal_group(ofi->shm, group);
   if (group == PEN_DATA) {
-    raise_counters(ofi, ENDED);
+    raise_counters(ofi, PEN_OFI_ENDED);
   }
 }
 
@@ -386,7 +371,7 @@ static void ofi_group_begin(struct pen_transport *transport) {
   for (uint32_t d = 0; d < pen_group_size(transport->plan, PEN_DATA); d++) {
     ofi->peers->peer[d].shards_sent = 0;
   }
-  raise_counters(ofi, READY);
+  raise_counters(ofi, PEN_OFI_READY);
 }
 
 /* Each side writes what the other receives, once that is ready for it. */
@@ -401,16 +386,17 @@ static void ofi_sendrecv(struct pen_transport *transport, const struct pen_sendr
   }
   peer->shards_expected++;
   pen_assert(peer->shards_sent < ofi->peers->shards_max);
-  if (wait_counter(ofi, peer_counter(transport->plan, READY, data_rank), ofi->peers->groups,
-                   global)) {
-    pen_fabric_put(ofi->fabric,
-                   &(struct pen_fabric_request){
-                       .peer = global,
-                       .from = transport->arena + sendrecv->send_offset,
-                       .bytes = sendrecv->send_bytes,
-                       .offset = sendrecv->target_offset,
-                       .counter = peer_counter(transport->plan, SHARDS, transport->replica)},
-                   &peer->shards[peer->shards_sent++]);
+  if (wait_counter(ofi, pen_ofi_peer_counter(transport->plan, PEN_OFI_READY, data_rank),
+                   ofi->peers->groups, global)) {
+    pen_fabric_put(
+        ofi->fabric,
+        &(struct pen_fabric_request){
+            .peer = global,
+            .from = transport->arena + sendrecv->send_offset,
+            .bytes = sendrecv->send_bytes,
+            .offset = sendrecv->target_offset,
+            .counter = pen_ofi_peer_counter(transport->plan, PEN_OFI_SHARDS, transport->replica)},
+        &peer->shards[peer->shards_sent++]);
   }
 }
 
@@ -418,7 +404,7 @@ static void ofi_group_end(struct pen_transport *transport) {
   struct ofi_transport *ofi = ofi_of(transport);
   for (uint32_t d = 0; d < pen_group_size(transport->plan, PEN_DATA); d++) {
     if (ofi->peers->peer[d].used) {
-      wait_counter(ofi, peer_counter(transport->plan, SHARDS, d),
+      wait_counter(ofi, pen_ofi_peer_counter(transport->plan, PEN_OFI_SHARDS, d),
                    ofi->peers->peer[d].shards_expected,
                    pen_transport_process(transport, PEN_DATA, d));
     }
@@ -454,7 +440,7 @@ struct pen_transport *pen_ofi_open(const struct pen_transport_config *config) {
   made->base.ops = &ofi_ops;
   made->shm = pen_shm_open(config);
   made->shares_memory = pen_transport_row(plan->transport)->within == PEN_TRANSPORT_SHM;
-  made->first_counter = counters_before(plan, (size_t)(config->profile - plan->profiles));
+  made->first_counter = pen_ofi_counters_before(plan, (size_t)(config->profile - plan->profiles));
   made->sends =
       pen_allocate(config->profile->message_count + 1u, sizeof *made->sends, "a transport");
   made->credits =

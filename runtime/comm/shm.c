@@ -33,12 +33,6 @@ static struct shm_transport *shm_of(struct pen_transport *transport) {
   return (struct shm_transport *)transport;
 }
 
-static const struct pen_channel *channel_of(const struct pen_transport *transport,
-                                            const struct pen_message *message) {
-  pen_assert(message->channel < transport->profile->channel_count);
-  return &transport->profile->channels[message->channel];
-}
-
 static uint32_t counter_index(const struct pen_transport *transport,
                               const struct pen_message *message) {
   return pen_pipeline_index(transport->plan, transport->endpoint->global) *
@@ -100,7 +94,7 @@ static void copy_message(struct pen_transport *transport, unsigned char *target,
 
 static bool shm_send(struct pen_transport *transport, uint32_t index) {
   const struct pen_message *message = pen_transport_message(transport, index);
-  const struct pen_channel *channel = channel_of(transport, message);
+  const struct pen_channel *channel = pen_transport_channel(transport, index);
   const uint64_t step = transport->profile_step;
   const uint32_t to = pen_transport_process(transport, PEN_PIPELINE, channel->to_rank);
   if (message->credit != PEN_NONE) {
@@ -167,7 +161,7 @@ static uint64_t own_parts(struct pen_transport *transport, const struct pen_mess
 
 static bool shm_wait(struct pen_transport *transport, uint32_t index) {
   const struct pen_message *message = pen_transport_message(transport, index);
-  const struct pen_channel *channel = channel_of(transport, message);
+  const struct pen_channel *channel = pen_transport_channel(transport, index);
   const uint32_t from = pen_transport_process(transport, PEN_PIPELINE, channel->from_rank),
                  needed = (uint32_t)(transport->profile_step * channel->message_count +
                                      message->sequence + 1);

@@ -40,6 +40,10 @@ static inline const struct pen_message *pen_transport_message(const struct pen_t
                                                               uint32_t message) {
   return &transport->profile->messages[message];
 }
+static inline const struct pen_channel *pen_transport_channel(const struct pen_transport *transport,
+                                                              uint32_t message) {
+  return &transport->profile->channels[pen_transport_message(transport, message)->channel];
+}
 
 /* Whether the global rank reads this one's entries of the step's statistics. UPDATE reads those of
  * all replicas; without it each replica is by itself, and may be any number of steps ahead of the

@@ -32,6 +32,8 @@ libruntime_a_SOURCES += \
   %reldir%/mirror.h \
   %reldir%/redistribute.c \
   %reldir%/redistribute.h \
+  %reldir%/places.c \
+  %reldir%/places.h \
   %reldir%/rendezvous.c \
   %reldir%/rendezvous.h \
   %reldir%/start_state.c \

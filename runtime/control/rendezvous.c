@@ -2,18 +2,15 @@
 #include "runtime/control/rendezvous.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "runtime/base/check.h"
 #include "runtime/base/futex_counter.h"
 #include "runtime/control/arrivals.h"
-#include "runtime/control/listen_address.h"
 #include "runtime/control/local_ranks.h"
+#include "runtime/control/places.h"
 #include "runtime/control/waiting.h"
 
 /* AGAIN_S: how long a host may take to come again after a loss; then a spare takes its place, or
@@ -239,39 +236,6 @@ static void report_waiting(const struct pen_control_config *config, const struct
   }
 }
 
-static size_t places_bytes(const struct pen_control_config *config) {
-  return pen_host_and_spare_count(config->plan) * sizeof *config->membership->places;
-}
-
-static void send_places(const struct pen_control_config *config, struct pen_peer_command *peer) {
-  const struct pen_control_message message = {
-      .kind = PEN_MESSAGE_PLACES,
-      .number = pen_plan_index(config->plan, config->membership->current),
-      .bytes = places_bytes(config)};
-  pen_control_link_post(&peer->link, &message, config->membership->places);
-}
-
-/* Where this command listens for copies: starts to. */
-static struct pen_place open_place(const struct pen_control_config *config, struct pen_peers *peers,
-                                   const char *address) {
-  struct pen_place place = {.host = config->membership->own};
-  snprintf(place.address, sizeof place.address, "%s", address);
-  if (config->mirrors) {
-    pen_control_server_open(&peers->mirror, config, address, 0);
-    peers->mirrors = true;
-    place.port = peers->mirror.port;
-  }
-  return place;
-}
-
-/* With a command a rank, those of a host share its place, which nobody uses. */
-static void set_place(struct pen_membership *membership, const struct pen_place *place) {
-  const uint32_t index = pen_host_place(membership, place->host);
-  if (index != PEN_NONE) {
-    membership->places[index] = *place;
-  }
-}
-
 /* Waits for all other commands. A command with another plan has RIGHT_PLAN_S to be replaced by one
  * with the right plan. */
 static void serve(const struct pen_control_config *config, struct pen_peers *peers,
@@ -306,16 +270,16 @@ static void serve(const struct pen_control_config *config, struct pen_peers *pee
       pen_fail(PEN_EXIT_USAGE, "rank %u is started by two commands", who.ranks.first);
     }
   }
-  const struct pen_place place = open_place(config, peers, address);
-  set_place(config->membership, &place);
+  const struct pen_place place = pen_place_open(config, peers, address);
+  pen_place_set(config->membership, &place);
   for (uint32_t p = 0; p < peers->count; p++) {
     if (!peers->command[p].arrives) {
-      set_place(config->membership, &peers->command[p].place);
+      pen_place_set(config->membership, &peers->command[p].place);
     }
   }
   for (uint32_t p = 0; p < peers->count; p++) {
     if (!peers->command[p].arrives) {
-      send_places(config, &peers->command[p]);
+      pen_places_send(config, &peers->command[p]);
     }
   }
   peers->listens = config->membership->current->spare_count > 0;
@@ -344,74 +308,12 @@ void pen_rendezvous_forget(struct pen_peer_command *peer) {
 int pen_rendezvous_arrive(const struct pen_control_config *config, struct pen_peer_command *peer) {
   const int taken = pen_arrivals_take(peer);
   if (taken > 0) {
-    send_places(config, peer);
+    pen_places_send(config, peer);
   }
   return taken;
 }
 
 /* ---- the others ---- */
-
-static bool receive_places(const struct pen_control_config *config, struct pen_control_link *link) {
-  struct pen_membership *membership = config->membership;
-  struct pen_control_message message;
-  const struct pen_plan *plan = NULL;
-  struct pen_place *places = pen_allocate(1, places_bytes(config), "the places of hosts");
-  if (pen_control_link_receive_header(link, &message) && message.kind == PEN_MESSAGE_PLACES &&
-      message.bytes == places_bytes(config) && pen_control_link_receive(link, &message, places)) {
-    plan = pen_plan_of_index(config->plan, message.number);
-  }
-  const int error = errno;
-  if (plan != NULL) {
-    pen_membership_take_places(membership, plan, places);
-  }
-  free(places);
-  errno = error;
-  return plan != NULL;
-}
-
-static bool send_place(struct pen_control_link *link, const struct pen_place *place) {
-  const struct pen_control_message message = {.kind = PEN_MESSAGE_PLACE, .bytes = sizeof *place};
-  return pen_control_link_send(link, &message, place);
-}
-
-static void close_mirror(struct pen_peers *peers) {
-  if (peers->mirrors) {
-    pen_control_server_close(&peers->mirror);
-    peers->mirrors = false;
-  }
-}
-
-/* The others reach this host where it reaches the server, unless the plan names its interface. */
-static void set_own_address(const struct pen_control_config *config,
-                            const struct pen_control_link *link, char address[PEN_ADDRESS_BYTES]) {
-  struct sockaddr_storage own = {0};
-  socklen_t bytes = sizeof own;
-  if (config->plan->interface[0] == '\0') {
-    pen_check(getsockname(link->socket, (struct sockaddr *)&own, &bytes) == 0,
-              "cannot get the address of a socket");
-    pen_address_text(&own, address, PEN_ADDRESS_BYTES);
-  }
-}
-
-/* The server sends the places when all hosts have come. False: it has not, with errno. */
-static bool await_places(const struct pen_control_config *config, const struct pen_peers *peers,
-                         uint32_t server, const struct pen_control_link *link) {
-  struct pen_waiting waiting = pen_waiting_begin();
-  struct pollfd polled = {.fd = link->socket, .events = POLLIN};
-  const uint64_t end_ns = after_s(peers->places_s);
-  while (poll(&polled, 1, pen_waiting_left_ms(&waiting)) == 0) {
-    if (pen_now_ns() >= end_ns) {
-      errno = EAGAIN;
-      return false;
-    }
-    if (pen_waiting_is_long(&waiting)) {
-      pen_warn("host %s waits until all hosts have come to host %s",
-               pen_host_name(config->plan, config->membership->own),
-               pen_host_name(config->plan, server));
-    }
-  }
-  return true;
-}
 
 /* False: the server is not reached. One that ends later is broken. */
 static bool join(const struct pen_control_config *config, struct pen_peers *peers, uint32_t server,
@@ -421,11 +323,12 @@ static bool join(const struct pen_control_config *config, struct pen_peers *peer
                            pen_first_port(config->plan), end_ns, &link)) {
     return false;
   }
-  set_own_address(config, &link, peers->address);
-  const struct pen_place place = open_place(config, peers, peers->address);
+  pen_place_set_address(config, &link, peers->address);
+  const struct pen_place place = pen_place_open(config, peers, peers->address);
   pen_control_link_limit(&link, peers->places_s);
-  peers->is_broken = !send_place(&link, &place) || !await_places(config, peers, server, &link) ||
-                     !receive_places(config, &link);
+  peers->is_broken = !pen_place_send(&link, &place) ||
+                     !pen_places_await(config, &link, server, after_s(peers->places_s)) ||
+                     !pen_places_receive(config, &link);
   peers->error = errno;
   pen_arrivals_add(peers, &(struct pen_peer_command){
                               .link = link,
@@ -437,7 +340,7 @@ static bool join(const struct pen_control_config *config, struct pen_peers *peer
 
 static void leave(struct pen_peers *peers) {
   pen_control_link_close(&peers->command[--peers->count].link);
-  close_mirror(peers);
+  pen_place_close(peers);
 }
 
 static bool waits_for_ranks(const struct pen_control_config *config) {
@@ -485,11 +388,6 @@ static void fail_to_join(const struct pen_control_config *config, uint32_t serve
            pen_host_name(config->plan, server), pen_first_port(config->plan));
 }
 
-static void set_listen_address(const struct pen_control_config *config, struct pen_peers *peers) {
-  const struct sockaddr_storage own = pen_listen_address(config->plan, config->membership->own);
-  pen_address_text(&own, peers->address, sizeof peers->address);
-}
-
 void pen_rendezvous(const struct pen_control_config *config, struct pen_peers *peers,
                     double timeout_s) {
   struct pen_membership *membership = config->membership;
@@ -501,7 +399,7 @@ void pen_rendezvous(const struct pen_control_config *config, struct pen_peers *p
   peers->command =
       pen_allocate(peers->most, sizeof *peers->command, "the connection to other hosts");
   if (config->plan->interface[0] != '\0') {
-    set_listen_address(config, peers); /* looks up names, which may take long */
+    pen_place_set_listen_address(config, peers); /* looks up names, which may take long */
   }
   /* Spares continue without the only host of a fallback. */
   const bool waits = waits_for_ranks(config) && pen_membership_has_ranks(membership);
@@ -525,7 +423,7 @@ void pen_rendezvous(const struct pen_control_config *config, struct pen_peers *p
   }
   peers->serves = true;
   pen_membership_vacate(membership);
-  set_listen_address(config, peers);
+  pen_place_set_listen_address(config, peers);
   serve(config, peers, peers->address, again ? after_s(AGAIN_S) : first_end_ns);
 }
 
@@ -533,7 +431,7 @@ void pen_peers_close(struct pen_peers *peers) {
   for (uint32_t p = 0; p < peers->count; p++) {
     pen_control_link_close(&peers->command[p].link);
   }
-  close_mirror(peers);
+  pen_place_close(peers);
   if (peers->listens) {
     pen_control_server_close(&peers->server);
   }

@@ -5,6 +5,7 @@ libruntime_a_SOURCES += \
   %reldir%/bases.def \
   %reldir%/choices.def \
   %reldir%/groups.def \
+  %reldir%/groups.h \
   %reldir%/puts.def \
   %reldir%/puts.h \
   %reldir%/memory_kinds.def \
