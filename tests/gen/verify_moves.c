@@ -194,6 +194,25 @@ static bool event_of_another(struct broken_plan *p) {
   return true;
 }
 
+/* The last collective of the step reads gradients, when all others are over. */
+static bool gathers_at_the_end(struct broken_plan *p) {
+  const uint32_t row = some_row(p, PEN_ALL_GATHER_GRAD, PEN_ALL_GATHER_GRAD),
+                 past = p->tables->action_count;
+  uint32_t count = 0, number = 0;
+  if (row == PEN_NONE || p->plan->replica_count == 1) return false;
+  for (uint32_t i = 0; i < past; i++) {
+    count += pen_kind_is_collective(p->action[i].kind)
+                 ? 1
+                 : pen_collectives_within(p->tables, &p->action[i]);
+    if (i == row) number = count;
+  }
+  for (uint32_t i = 0; i < past; i++)
+    if (p->action[i].awaited_collective >= number) p->action[i].awaited_collective--;
+  p->action[row].awaited_collective = count - 1;
+  move_action(p, row, past - 1);
+  return true;
+}
+
 /* ---- the rows of ops ---- */
 
 /* A row that an op of one of the kinds has; null: there is none. */
@@ -278,6 +297,9 @@ static bool action_of_another_collective(struct broken_plan *p) {
 
 #define MOVED \
   { "moved: ", "in use: ", "collectives before it, but there are" }
+/* The collectives are counted by their signals. */
+#define COUNTED \
+  { "moved: ", "in use: ", "collectives before it, but there are", "deadlock: it waits" }
 static const struct defect defects[] = {
     {"shards of the other kind of groups", shards_of_other_groups, MOVED},
     {"blocks of data ranks", blocks_of_data_ranks, MOVED},
@@ -305,19 +327,19 @@ static const struct defect defects[] = {
     {"puts of another collective", puts_of_another, {"moved: ", "in use: ", "beyond the table"}},
     {"one put more", one_put_more, {"moved: ", "in use: ", "beyond the table"}},
     {"it does not wait", begins_early, MOVED},
-    {"it signals early", signals_early, MOVED},
-    {"it never signals",
-     never_signals,
-     {"moved: ", "in use: ", "collectives before it, but there are",
-      "deadlock: it waits for collective"}},
-    {"it signals others", signals_others, MOVED},
+    {"it signals early", signals_early, COUNTED},
+    {"it never signals", never_signals, COUNTED},
+    {"it signals others", signals_others, COUNTED},
     {"it waits for later ones",
      waits_for_later_ones,
      {"moved: ", "in use: ", "deadlock: it waits for a signal that peers give after theirs"}},
     {"in another sequence", in_another_sequence, MOVED},
     {"an event of another sequence", event_of_another, MOVED},
-    {"a program signals tensor ranks", program_signals_tensor_ranks, MOVED},
-    {"a program signals early", program_signals_early, MOVED},
+    {"gradients read when the step ends",
+     gathers_at_the_end,
+     {"in use: the next step writes gradients"}},
+    {"a program signals tensor ranks", program_signals_tensor_ranks, COUNTED},
+    {"a program signals early", program_signals_early, COUNTED},
     {"a program leaves a put out", program_leaves_a_put_out, MOVED},
     {"a program reads other groups", program_reads_other_groups, MOVED},
     {"a program puts twice", program_puts_twice, MOVED},

@@ -201,24 +201,6 @@ static bool value_not_shared(struct broken_plan *p) {
   return true;
 }
 
-/* The last collective of the step reads gradients, when all others are over. */
-static bool gathers_at_the_end(struct broken_plan *p) {
-  const uint32_t row = row_of_kind(p, PEN_ALL_GATHER_GRAD), past = p->tables->action_count;
-  uint32_t count = 0, number = 0;
-  if (row == PEN_NONE) return false;
-  for (uint32_t i = 0; i < past; i++) {
-    count += pen_kind_is_collective(p->action[i].kind)
-                 ? 1
-                 : pen_collectives_within(p->tables, &p->action[i]);
-    if (i == row) number = count;
-  }
-  for (uint32_t i = 0; i < past; i++)
-    if (p->action[i].awaited_collective >= number) p->action[i].awaited_collective--;
-  p->action[row].awaited_collective = count - 1;
-  move_action(p, row, past - 1);
-  return true;
-}
-
 static bool clears_early(struct broken_plan *p) { return sets_known(p, PEN_UPDATE, 1); }
 static bool waits_for_itself(struct broken_plan *p) { return sets_known(p, PEN_UPDATE, -1); }
 
@@ -279,9 +261,6 @@ static const struct defect defects[] = {
     {"a sum that does not wait", sum_does_not_wait, {"in use: "}},
     {"sums gathered early", gathers_early, {"in use: "}},
     {"gradients cleared early", clears_early, {"in use: "}},
-    {"gradients read when the step ends",
-     gathers_at_the_end,
-     {"in use: the next step writes gradients"}},
     {"updated shards that are never brought",
      never_brought,
      {"ALL_GATHER_WEIGHT is missing", "ALL_GATHER_WEIGHT does not come before it",
