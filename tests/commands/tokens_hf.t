@@ -86,4 +86,50 @@ cp "$scratch/tokenizer.json" "$scratch/kept.json"
 tool "$scratch/tokenizer.json" -o "$scratch/tokenizer.json" "$scratch/pairs.jsonl" 2>"$scratch/err"
 matches "the tokenizer as output" "$? $(complaints "$scratch/err")" "64 tokens_hf.py: -o */tokenizer.json: the same file as */tokenizer.json"
 ok "which stays" cmp "$scratch/tokenizer.json" "$scratch/kept.json"
+
+# What the post-processor puts at the start of a document, and what ends one.
+mkdir "$scratch/with" && cd "$scratch/with" || exit 99
+cat >post_processor <<'END'
+ "post_processor": {"type": "TemplateProcessing",
+  "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "</s>", "type_id": 0}}],
+  "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+  "special_tokens": {"<s>": {"id": "<s>", "ids": [5], "tokens": ["<s>"]}, "</s>": {"id": "</s>", "ids": [6], "tokens": ["</s>"]}}},
+ "truncation": {"direction": "Right", "max_length": 3, "strategy": "LongestFirst", "stride": 0},
+END
+sed -e 's/"vocab": {/&"<s>": 5, "<\/s>": 6, /' -e 's/"post_processor": null, //; s/"truncation": null, //' -e '1r post_processor' ../tokenizer.json >tokenizer.json
+says() { # FIELD TEXT ARGUMENT...: the tokens of the file that is made, and what is said
+  says_tokens=$1 says_text=$2
+  shift 2
+  tool "$@" -o t.bin 2>err
+  is "$says_text" "$? $(ids_of t.bin) $(sed -n 's/^tokens_hf.py: //p' err)" "0 $says_tokens $says_text"
+}
+ids_of() { tail -c +1025 "$1" | od -An -v -tu2 -w2 | tr -d ' ' | tr '\n' ','; }
+begun='documents begin with <s> (5), and end with'
+says 5,1,2,3,1,4,0,5,2,0,5,1,4,3,0, "$begun <|endoftext|> (0); --no-bos leaves it out" tokenizer.json ../a ../b ../c
+ok "the tokens of the tokenizers package between its own first one and what ends a document" "$python" -c '
+import sys, tokenizers
+tokenizer = tokenizers.Tokenizer.from_file("tokenizer.json")
+tokenizer.no_truncation()
+wanted = [token for name in sys.argv[1:] for token in tokenizer.encode(open(name).read()).ids[:-1] + [0]]
+data = open("t.bin", "rb").read()[1024:]
+assert [int.from_bytes(data[at:at + 2], "little") for at in range(0, len(data), 2)] == wanted' ../a ../b ../c
+says 1,2,3,1,4,0,2,0,1,4,3,0, "documents begin with no token of their own, and end with <|endoftext|> (0); --no-bos" tokenizer.json --no-bos --field text ../lines.jsonl
+says 2,0, "documents begin with no token of their own, and end with <|endoftext|> (0); the tokenizer's post-processor puts none there" ../tokenizer.json ../b
+ok "prompts and completions" tool tokenizer.json --prompt-field p --field c -o t.bin ../pairs.jsonl
+is "begin so, too, which is no target" "$(masked_tokens t.bin | tr '\n' ',')" '5 0,1 0,2 0,3 1,0 1,5 0,4 1,0 1,'
+is "a prompt of generate begins as documents do" "$(tool tokenizer.json --encode 'the water')" "5 1 2"
+is "or not" "$(tool tokenizer.json --no-bos --encode 'the water')" "1 2"
+refused 64 '--no-bos: of chats the chat template says how they begin' tokenizer.json --no-bos --messages ../lines.jsonl
+for end in '"</s>"' '{"content": "</s>", "special": true}'; do
+  printf '{"eos_token": %s}' "$end" >tokenizer_config.json
+  says 5,2,6, "$begun </s> (6); --no-bos leaves it out" tokenizer.json ../b
+done
+says 5,2,4, "$begun wheel (4); --no-bos leaves it out" --end-of-text wheel tokenizer.json ../b
+printf '{"eos_token": null}' >tokenizer_config.json
+says 5,2,0, "$begun <|endoftext|> (0); --no-bos leaves it out" tokenizer.json ../b
+refused 64 'documents begin with <s>, which ends them: --pack needs --no-bos, or another --end-of-text' tokenizer.json --end-of-text '<s>' --pack 8 ../b
+printf '{"eos_token": "<end>"}' >tokenizer_config.json
+refused 65 'tokenizer.json: no token "<end>", which the tokenizer_config.json beside it names as eos_token; --end-of-text TOKEN names another' tokenizer.json ../b
+printf '{' >tokenizer_config.json
+refused 65 'tokenizer_config.json: not JSON' tokenizer.json ../b
 finish

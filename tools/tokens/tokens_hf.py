@@ -8,11 +8,12 @@
     tools/tokens/tokens_hf.py tokenizer.json --decode          standard input, lines of numbers as generate prints them, as text
 
 The tokenizer makes ids; penstock-tokens makes the file, so that there is one writer of the format. Each file is a document, or,
-with --field or --messages, each line. A document ends with the end-of-text token, or as the chat template ends it. With
---prompt-field and --messages only the tokens of completions and of the assistant's messages count as targets."""
+with --field or --messages, each line. A document begins as the tokenizer's post-processor has it and ends with the end-of-text
+token; a chat begins and ends as the chat template has it. With --prompt-field and --messages only the tokens of completions and of the assistant's messages count as targets."""
 
 import argparse
 import array
+import itertools
 import json
 import os
 import re
@@ -236,20 +237,59 @@ def batches(texts):
         yield batch
 
 
-def end_of_text_of(tokenizer, name):
-    for candidate in [name] if name else END_OF_TEXT:
-        token = tokenizer.token_to_id(candidate)
+def configured_end(path):
+    """The token that ends a document, as the tokenizer_config.json beside the tokenizer has it. None: it has none."""
+    path = os.path.join(os.path.dirname(path), "tokenizer_config.json")
+    try:
+        with open(path, encoding="utf-8") as file:
+            config = json.load(file)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        fail(66, f"{path}: {error.strerror}")
+    except (ValueError, RecursionError) as error:
+        fail(65, f"{path}: not JSON: {error}")
+    token = config.get("eos_token") if isinstance(config, dict) else None
+    return token.get("content") if isinstance(token, dict) else token
+
+
+def end_of_text_of(tokenizer, name, path):
+    """The id that ends a document: of the token NAME, or of the one that tokenizer_config.json names, or of a well-known one."""
+    if name:
+        names, missing = [name], (64, f"--end-of-text {name}: the tokenizer has no such token")
+    elif configured_end(path):
+        names = [configured_end(path)]
+        missing = 65, f"{path}: no token {json.dumps(names[0])}, which the tokenizer_config.json beside it names as eos_token; --end-of-text TOKEN names another"
+    else:
+        names = END_OF_TEXT
+        missing = 64, "name the token that ends a document: --end-of-text TOKEN; the tokenizer has none of " + ", ".join(END_OF_TEXT)
+    for token in (tokenizer.token_to_id(one) for one in names if isinstance(one, str)):
         if token is not None:
             return token
-    fail(64, f"--end-of-text {name}: the tokenizer has no such token" if name else
-         "name the token that ends a document: --end-of-text TOKEN; the tokenizer has none of " + ", ".join(END_OF_TEXT))
+    fail(*missing)
 
 
-def encode(tokenizer, text):
+def beginning_of(tokenizer):
+    """The ids that the tokenizer's post-processor puts before those of a text, of any that has some."""
+    for text in itertools.chain(["a"], tokenizer.get_vocab()):
+        encoded = tokenizer.encode(text)
+        if 0 in encoded.special_tokens_mask:
+            return encoded.ids[:encoded.special_tokens_mask.index(0)]
+    return []
+
+
+def say_ends(tokenizer, begin, end, put_begin):
+    named = [f"{tokenizer.id_to_token(token)} ({token})" for token in begin + [end]]
+    began = " ".join(named[:-1]) or "no token of their own"
+    why = "--no-bos leaves it out" if begin else "the tokenizer's post-processor puts none there" if put_begin else "--no-bos"
+    print(f"tokens_hf.py: documents begin with {began}, and end with {named[-1]}; {why}", file=sys.stderr)
+
+
+def encode(tokenizer, begin, text):
     ids = tokenizer.encode(text, add_special_tokens=False).ids
-    if not ids:
+    if not begin + ids:
         fail(65, f"--encode {text!r}: no tokens")
-    print(*ids)
+    print(*begin, *ids)
 
 
 def decode(tokenizer, lines):
@@ -296,7 +336,8 @@ def read_arguments():
     parser.add_argument("--field", action=Once, help="inputs are JSON lines; a document is the text of this field")
     parser.add_argument("--prompt-field", action=Once, help="the text of this field comes before that of --field, and does not count as a target")
     parser.add_argument("--messages", action=Once, nargs=0, default=False, help="inputs are JSON lines with chats, for the tokenizer's chat template")
-    parser.add_argument("--end-of-text", action=Once, metavar="TOKEN", help="the token that ends a document, as text [the first known one]")
+    parser.add_argument("--end-of-text", action=Once, metavar="TOKEN", help="the token that ends a document, as text [that of tokenizer_config.json, else the first known one]")
+    parser.add_argument("--no-bos", action=Once, nargs=0, default=False, help="documents begin without what the tokenizer's post-processor puts there")
     parser.add_argument("-o", "--output", action=Once, metavar="OUT", help="the token file to write")
     parser.add_argument("--encode", action=Once, metavar="TEXT", help="print the numbers of a text's tokens, and write no file")
     parser.add_argument("--decode", action=Once, nargs=0, default=False, help="print the text of standard input's lines of numbers, and write no file")
@@ -314,18 +355,20 @@ def read_arguments():
                 fail(64, f"-o {arguments.output}: {'' if written == arguments.output else 'its temporary file is '}the same file as {path}")
     if arguments.messages and arguments.field is not None:
         fail(64, "choose one of --field and --messages")
+    if arguments.messages and arguments.no_bos:
+        fail(64, "--no-bos: of chats the chat template says how they begin")
     if arguments.prompt_field is not None and arguments.field is None:
         fail(64, "--prompt-field: the prompt of what --field names: it needs --field")
     return arguments
 
 
-def texts(arguments, tokenizer, end):
+def texts(arguments, tokenizer, begin, end):
     """The ids of each document."""
     field = arguments.field
     of_line = None if field is None else lambda where, line: text_of(where, parse(where, line), field)
     for batch in batches(documents(arguments.inputs, of_line)):
         for encoded in tokenizer.encode_batch(batch, add_special_tokens=False):
-            yield encoded.ids + [end], []
+            yield begin + encoded.ids + [end], []
 
 
 def chats(arguments, template):
@@ -333,13 +376,13 @@ def chats(arguments, template):
     return documents(arguments.inputs, lambda where, line: template.encode(where, Chat(where, parse(where, line))))
 
 
-def completions(arguments, tokenizer, end):
+def completions(arguments, tokenizer, begin, end):
     """The ids and the mask of each prompt with its completion."""
     def encode(where, line):
         value = parse(where, line)
         prompt, completion = (tokenizer.encode(text_of(where, value, field), add_special_tokens=False).ids
                               for field in (arguments.prompt_field, arguments.field))
-        return prompt + completion + [end], [0] * len(prompt) + [1] * (len(completion) + 1)
+        return begin + prompt + completion + [end], [0] * len(begin + prompt) + [1] * (len(completion) + 1)
 
     return documents(arguments.inputs, encode)
 
@@ -357,24 +400,31 @@ def main():
         tokenizer = Tokenizer.from_file(arguments.tokenizer)
     except Exception as error:  # the package raises nothing narrower
         fail(65, f"{arguments.tokenizer}: {error}")
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    begin = [] if arguments.no_bos or arguments.messages else beginning_of(tokenizer)
     if arguments.encode is not None or arguments.decode:
-        encode(tokenizer, arguments.encode) if arguments.encode is not None else decode(tokenizer, sys.stdin)
+        encode(tokenizer, begin, arguments.encode) if arguments.encode is not None else decode(tokenizer, sys.stdin)
         return
     template = ChatTemplate(arguments.tokenizer, arguments.end_of_text) if arguments.messages else None
-    end = end_of_text_of(tokenizer, arguments.end_of_text or (template and template.tokenizer.eos_token))
+    end = end_of_text_of(tokenizer, arguments.end_of_text or (template and template.tokenizer.eos_token), arguments.tokenizer)
     wide = max(tokenizer.get_vocab_size(), len(template.tokenizer) if template else 0) > 65536
     command = [arguments.program, "--ids", "32" if wide else "16", "--end-of-text", str(end), "-o", arguments.output]
     command += ["--pack", arguments.pack] if arguments.pack else []
     command += ["--pad-to", arguments.pad_to] if arguments.pad_to else []
     command += ["--single"] if arguments.single else []
     masked = arguments.messages or arguments.prompt_field is not None
+    if end in begin and arguments.pack and not masked:
+        fail(64, f"documents begin with {tokenizer.id_to_token(end)}, which ends them: --pack needs --no-bos, or another --end-of-text")
     command += ["--masks"] if masked else []
     try:
         writer = subprocess.Popen(command + ["-"], stdin=subprocess.PIPE)
     except OSError as error:
         fail(66, f"--program {arguments.program}: {error.strerror}")
     try:
-        encoded = chats(arguments, template) if template else (completions if masked else texts)(arguments, tokenizer, end)
+        if not template:
+            say_ends(tokenizer, begin, end, not arguments.no_bos)
+        encoded = chats(arguments, template) if template else (completions if masked else texts)(arguments, tokenizer, begin, end)
         for ids, mask in encoded:
             counted = struct.pack("<I", len(ids)) if masked else b""
             writer.stdin.write(counted + little_endian(ids, wide) + bytes(mask))
