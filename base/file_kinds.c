@@ -19,7 +19,7 @@
   "it is for tokens_hf.py, as the tokenizer.json that transformers' AutoTokenizer saves of it"
 #define EXPORT_TEXT                                                                            \
   "write its texts as JSON lines, for instance datasets.load_dataset(...).to_json(FILE), for " \
-  "penstock-tokens --field or --messages"
+  "penstock-tokens --field or --messages; tokens_hf.py reads it as it is"
 
 /* The first row that fits counts. */
 static const struct pen_file_kind kinds[] = {

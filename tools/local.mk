@@ -50,7 +50,7 @@ CLEANFILES += penstock-build
 install-data-local:
 	$(MKDIR_P) '$(DESTDIR)$(pkglibdir)' && $(INSTALL_DATA) $(INSTALLED_ARCHIVES) '$(DESTDIR)$(pkglibdir)'
 EXTRA_DIST += %reldir%/penstock-build.in
-EXTRA_DIST += %reldir%/bundle.sh %reldir%/deb.sh %reldir%/demo.sh %reldir%/tokens/tokens_hf.py %reldir%/tokens_hf.py
+EXTRA_DIST += %reldir%/bundle.sh %reldir%/deb.sh %reldir%/demo.sh %reldir%/tokens/inputs.py %reldir%/tokens/tokens_hf.py %reldir%/tokens_hf.py
 
 # penstock-report is one file that Python runs: an archive of these.
 REPORT_FILES = \

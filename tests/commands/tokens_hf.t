@@ -132,4 +132,74 @@ printf '{"eos_token": "<end>"}' >tokenizer_config.json
 refused 65 'tokenizer.json: no token "<end>", which the tokenizer_config.json beside it names as eos_token; --end-of-text TOKEN names another' tokenizer.json ../b
 printf '{' >tokenizer_config.json
 refused 65 'tokenizer_config.json: not JSON' tokenizer.json ../b
+
+# Compressed text.
+cd "$scratch" || exit 99
+ok "JSON lines" tool tokenizer.json --field text -o wanted.bin lines.jsonl
+same() { # NAME ARGUMENT...: the file that is made is wanted.bin
+  same_name=$1
+  shift
+  ok "$same_name" tool tokenizer.json --field text -o t.bin "$@"
+  ok "$same_name: the same bytes" cmp wanted.bin t.bin
+}
+gzip -c lines.jsonl >lines # the content says it, not the name
+same gzip lines
+same "gzip, of a pipe" - <lines
+(head -n 1 lines.jsonl | gzip && tail -n +2 lines.jsonl | gzip) >lines
+same "several members" lines
+head -c 50 lines >cut.gz
+refused 65 'cut.gz: damaged: ' tokenizer.json --field text cut.gz
+if find_python 'import tokenizers, zstandard' "$python" && command -v zstd >/dev/null; then
+  (head -n 1 lines.jsonl | zstd -q --long=31 && tail -n +2 lines.jsonl | zstd -q) >lines
+  same zstd lines
+  printf 'damage' | dd of=lines bs=1 seek=20 conv=notrunc 2>/dev/null
+  refused 65 'lines: damaged: ' tokenizer.json --field text lines
+else
+  skip "zstd" "no Python with zstandard, or no zstd"
+fi
+
+# Tables.
+if ! find_python 'import tokenizers, pyarrow' "$python"; then
+  skip "Parquet and Arrow" "no Python with pyarrow"
+  finish
+fi
+mkdir set parts many many/train
+ok "tables of the lines" "$python" -c '
+import json, pyarrow, pyarrow.parquet
+lines = [json.loads(line) for line in open("lines.jsonl") if line.strip()]
+table = pyarrow.table({"n": [1, 2, 3], "text": pyarrow.array([line["text"] for line in lines], pyarrow.large_string())})
+pyarrow.parquet.write_table(table, "all.parquet", row_group_size=2, compression="zstd")
+def ipc(opens, name, table):
+    with opens(name, table.schema) as writer:
+        writer.write_table(table, max_chunksize=2)
+ipc(pyarrow.ipc.new_stream, "all.arrow", table)
+ipc(pyarrow.ipc.new_file, "all.feather", table)
+pyarrow.parquet.write_table(table.slice(0, 1), "parts/train-00000.parquet")
+pyarrow.parquet.write_table(table.slice(1, 2), "parts/train-00001.parquet")
+open("parts/README.md", "w").write("text")
+# As save_to_disk of the package datasets writes it, with what it keeps beside it.
+ipc(pyarrow.ipc.new_stream, "set/b.arrow", table.slice(0, 2))
+ipc(pyarrow.ipc.new_stream, "set/a.arrow", table.slice(2))
+ipc(pyarrow.ipc.new_stream, "set/cache-1.arrow", table)
+json.dump({"_data_files": [{"filename": "b.arrow"}, {"filename": "a.arrow"}]}, open("set/state.json", "w"))
+chats = [json.loads(line) for line in open("pairs.jsonl")]
+pyarrow.parquet.write_table(pyarrow.Table.from_pylist(chats), "pairs.parquet")
+pyarrow.parquet.write_table(pyarrow.table({"text": ["the", None]}), "null.parquet")'
+same Parquet all.parquet
+same "a stream of Arrow" all.arrow
+same "a file of Arrow" all.feather
+same "a folder of Parquet files" parts
+same "a folder of save_to_disk" set
+ok "pairs" tool tokenizer.json --prompt-field p --field c -o t.bin pairs.parquet
+ok "pairs in lines" tool tokenizer.json --prompt-field p --field c -o wanted.bin pairs.jsonl
+ok "the same bytes" cmp wanted.bin t.bin
+refused 64 'all.parquet: a table: --field names the column of its texts' tokenizer.json all.parquet
+refused 65 'all.parquet: no column txt; it has n, text' tokenizer.json --field txt all.parquet
+refused 65 'null.parquet: row 2: no field "text" that is a string' tokenizer.json --field text null.parquet
+refused 66 'many: no Parquet or Arrow files in this folder; name one of its folders: train' tokenizer.json --field text many
+for table in all.parquet all.arrow; do
+  head -c 300 $table >cut
+  refused 65 'cut: damaged: ' tokenizer.json --field text cut
+done
+refused 66 'is read by its name' tokenizer.json --field text - <all.parquet
 finish

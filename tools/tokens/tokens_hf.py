@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""tokens_hf.py: token files from text or JSON lines, by any tokenizer.json of Hugging Face's tokenizers package.
+"""tokens_hf.py: token files from text, JSON lines, Parquet or Arrow files, by any tokenizer.json of Hugging Face's tokenizers package.
 
     tools/tokens/tokens_hf.py tokenizer.json [--field text] [--pack TOKENS ...] -o OUT FILE...
     tools/tokens/tokens_hf.py tokenizer.json --prompt-field prompt --field completion ... -o OUT FILE...
@@ -21,6 +21,11 @@ import struct
 import subprocess
 import sys
 
+FOLDER = os.path.dirname(os.path.realpath(__file__))
+sys.dont_write_bytecode = True
+sys.path[:0] = [FOLDER, os.path.join(FOLDER, "tokens")]  # of tools/tokens_hf.py, where it is no link
+import inputs  # noqa: E402
+
 try:
     from tokenizers import Tokenizer
 except ImportError as error:
@@ -34,6 +39,7 @@ MESSAGE_BYTES_MAX = 1490
 END_OF_TEXT = ["<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|im_end|>"]
 END_OF_TURN = END_OF_TEXT + ["<|eot_id|>", "<end_of_turn>", "<|end|>"]
 ROLES = ["system", "developer", "user", "assistant", "tool"]
+CHAT_FIELDS = ["messages", "conversations", "tools"]
 SHAREGPT_ROLES = {"human": "user", "gpt": "assistant", "chatgpt": "assistant"}
 # Characters for private use, which mark the assistant's text while a chat template is rendered.
 BEGIN, PAST = "\U0010fffc", "\U0010fffd"
@@ -46,21 +52,35 @@ def fail(status, message):
     sys.exit(status)
 
 
-def documents(paths, of_line):
-    """What every document is made of, in order: a text, or what of_line makes of a line."""
+def documents(paths, fields, of_value):
+    """What every document is made of, in order: a text, or, with fields, what of_value makes of the JSON object of a line or of a row of a table."""
     for path in paths:
         try:
-            with open(0 if path == "-" else path, encoding="utf-8", newline="", closefd=path != "-") as file:
-                if of_line is None:
-                    yield file.read()
+            file, start = inputs.open_file(path)
+            with file:
+                if inputs.is_table(start) and not fields:
+                    fail(64, f"{path}: a table: --field names the column of its texts, --messages is for chats")
+                if inputs.is_table(start):
+                    for number, row in enumerate(inputs.rows(path, start, fields), 1):
+                        yield of_value(f"{path}: row {number}", row)
                     continue
-                for number, line in enumerate(file, 1):
+                text = inputs.text(file, start)
+                if not fields:
+                    yield text.read()
+                    continue
+                for number, line in enumerate(text, 1):
                     if line.strip():
-                        yield of_line(f"{path}:{number}", line)
-        except OSError as error:
-            fail(66, f"{path}: {error.strerror}")
+                        yield of_value(f"{path}:{number}", parse(f"{path}:{number}", line))
+        except inputs.InputError as error:
+            fail(error.status, error)
         except UnicodeDecodeError as error:
             fail(65, f"{path}: not UTF-8: {error}")
+        except Exception as error:
+            if inputs.damaged(error):
+                fail(65, f"{path}: damaged: {error}")
+            if not isinstance(error, OSError):
+                raise
+            fail(66, f"{path}: {error.strerror}")
 
 
 def parse(where, line):
@@ -307,8 +327,7 @@ def decode(tokenizer, lines):
 
 
 def own_program():
-    folder = os.path.dirname(os.path.realpath(__file__))
-    paths = [os.path.join(folder, above, "penstock-tokens") for above in ("..", "../..")]
+    paths = [os.path.join(FOLDER, above, "penstock-tokens") for above in ("..", "../..")]
     return next(filter(os.path.exists, paths), "penstock-tokens")
 
 
@@ -332,10 +351,10 @@ def read_arguments():
     parser = Parser(allow_abbrev=False, description=__doc__.splitlines()[0], epilog="Other options are penstock-tokens' own.")
     parser.add_argument("tokenizer", help="tokenizer.json")
     parser.add_argument("-V", "--version", action="version", version=f"%(prog)s (penstock) {VERSION}")
-    parser.add_argument("inputs", nargs="*", metavar="FILE", help="text, or JSON lines; - is standard input")
-    parser.add_argument("--field", action=Once, help="inputs are JSON lines; a document is the text of this field")
+    parser.add_argument("inputs", nargs="*", metavar="FILE", help="text, or JSON lines, also compressed by gzip or zstd; Parquet or Arrow files, or a folder of these; - is standard input")
+    parser.add_argument("--field", action=Once, help="inputs are JSON lines or tables; a document is the text of this field, or column")
     parser.add_argument("--prompt-field", action=Once, help="the text of this field comes before that of --field, and does not count as a target")
-    parser.add_argument("--messages", action=Once, nargs=0, default=False, help="inputs are JSON lines with chats, for the tokenizer's chat template")
+    parser.add_argument("--messages", action=Once, nargs=0, default=False, help="inputs are JSON lines or tables with chats, for the tokenizer's chat template")
     parser.add_argument("--end-of-text", action=Once, metavar="TOKEN", help="the token that ends a document, as text [that of tokenizer_config.json, else the first known one]")
     parser.add_argument("--no-bos", action=Once, nargs=0, default=False, help="documents begin without what the tokenizer's post-processor puts there")
     parser.add_argument("-o", "--output", action=Once, metavar="OUT", help="the token file to write")
@@ -349,6 +368,10 @@ def read_arguments():
     ways = [arguments.encode is not None, arguments.decode, arguments.output is not None]
     if sum(ways) != 1 or (arguments.output is not None) != bool(arguments.inputs):
         fail(64, "choose one of -o OUT FILE..., --encode TEXT and --decode")
+    try:
+        arguments.inputs = [file for path in arguments.inputs for file in inputs.files_of(path)]
+    except inputs.InputError as error:
+        fail(error.status, error)
     for path in [arguments.tokenizer, *arguments.inputs] if arguments.output is not None else []:
         for written in (arguments.output, arguments.output + ".tmp"):
             if os.path.isfile(written) and os.path.exists(path) and os.path.samefile(written, path):
@@ -365,26 +388,24 @@ def read_arguments():
 def texts(arguments, tokenizer, begin, end):
     """The ids of each document."""
     field = arguments.field
-    of_line = None if field is None else lambda where, line: text_of(where, parse(where, line), field)
-    for batch in batches(documents(arguments.inputs, of_line)):
+    for batch in batches(documents(arguments.inputs, [field] if field is not None else [], lambda where, value: text_of(where, value, field))):
         for encoded in tokenizer.encode_batch(batch, add_special_tokens=False):
             yield begin + encoded.ids + [end], []
 
 
 def chats(arguments, template):
     """The ids and the mask of each chat."""
-    return documents(arguments.inputs, lambda where, line: template.encode(where, Chat(where, parse(where, line))))
+    return documents(arguments.inputs, CHAT_FIELDS, lambda where, value: template.encode(where, Chat(where, value)))
 
 
 def completions(arguments, tokenizer, begin, end):
     """The ids and the mask of each prompt with its completion."""
-    def encode(where, line):
-        value = parse(where, line)
+    def encode(where, value):
         prompt, completion = (tokenizer.encode(text_of(where, value, field), add_special_tokens=False).ids
                               for field in (arguments.prompt_field, arguments.field))
         return begin + prompt + completion + [end], [0] * len(begin + prompt) + [1] * (len(completion) + 1)
 
-    return documents(arguments.inputs, encode)
+    return documents(arguments.inputs, [arguments.prompt_field, arguments.field], encode)
 
 
 def little_endian(ids, wide):
