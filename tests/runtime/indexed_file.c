@@ -133,6 +133,11 @@ static void test_damaged_indices_are_refused(void **state) {
     refuses(&index, count,
             count < 34 ? "is cut short" : "do not hold the 7 sequences and 6 entries");
   }
+  const struct {
+    struct index index;
+    char modes[SEQUENCES];
+  } multimodal = {good(), {0}};
+  refuses(&multimodal.index, sizeof multimodal, "its sequences have modes");
   index.magic[8] = 'X';
   refuses(&index, sizeof index, "no index of Megatron-LM");
   index = good();
