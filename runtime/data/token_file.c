@@ -54,15 +54,6 @@ static void check_kind(enum pen_file_use use, const char *path, const unsigned c
   }
 }
 
-static bool is_plain(int32_t magic, int32_t version) {
-  for (size_t i = 0; i < sizeof plains / sizeof plains[0]; i++) {
-    if (magic == plains[i].magic && version == plains[i].version) {
-      return true;
-    }
-  }
-  return false;
-}
-
 /* A plain file, of at least HEADER_SHORTEST_BYTES. */
 struct plain_file {
   const char *path;
@@ -71,9 +62,19 @@ struct plain_file {
   uint32_t ids_bits;
 };
 
-static bool has_header(const struct plain_file *file) {
-  return is_plain(little_endian_i32(file->bytes), little_endian_i32(file->bytes + 4));
+/* The bytes of a token by the file's header; 0: it has none. */
+static uint32_t header_token_bytes(const struct plain_file *file) {
+  const int32_t magic = little_endian_i32(file->bytes),
+                version = little_endian_i32(file->bytes + 4);
+  for (size_t i = 0; i < sizeof plains / sizeof plains[0]; i++) {
+    if (magic == plains[i].magic && version == plains[i].version) {
+      return plains[i].token_bytes;
+    }
+  }
+  return 0;
 }
+
+static bool has_header(const struct plain_file *file) { return header_token_bytes(file) > 0; }
 
 static void check_header_bytes(const struct plain_file *file) {
   if (file->byte_count < HEADER_BYTES) {
@@ -88,13 +89,8 @@ static uint64_t take_header(struct pen_data *data, const struct plain_file *file
   const unsigned char *header = file->bytes;
   const uint64_t file_bytes = file->byte_count;
   check_header_bytes(file);
-  int32_t magic = little_endian_i32(header), version = little_endian_i32(header + 4),
-          count = little_endian_i32(header + 8);
-  for (size_t i = 0; i < sizeof plains / sizeof plains[0]; i++) {
-    if (magic == plains[i].magic && version == plains[i].version) {
-      data->token_bytes = plains[i].token_bytes;
-    }
-  }
+  data->token_bytes = header_token_bytes(file);
+  const int32_t count = little_endian_i32(header + 8);
   uint64_t tokens = count < 0 ? 0 : (uint64_t)count;
   bool has_mask = little_endian_i32(header + HAS_MASK_AT) == 1;
   uint64_t expected =
