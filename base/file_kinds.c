@@ -19,7 +19,7 @@
   "it is for tokens_hf.py, as the tokenizer.json that transformers' AutoTokenizer saves of it"
 #define EXPORT_TEXT                                                                            \
   "write its texts as JSON lines, for instance datasets.load_dataset(...).to_json(FILE), for " \
-  "penstock-tokens --field or --messages"
+  "penstock-tokens --field or --messages; tokens_hf.py reads it as it is"
 
 /* The first row that fits counts. */
 static const struct pen_file_kind kinds[] = {
@@ -47,6 +47,8 @@ static const struct pen_file_kind kinds[] = {
      "write its numbers alone with Python, numpy.load(FILE).astype(\"<u2\").tofile(\"ids\"), for "
      "penstock-tokens --ids 16, or \"<u4\" for --ids 32",
      STARTS("\x93NUMPY")},
+    {PEN_FILE_TOKENS, "an index of Megatron-LM",
+     "give the .bin file beside it, or *.bin of several", STARTS("MMIDIDX")},
     {ALL, "an index of Megatron-LM", IDS_BESIDE, STARTS("MMIDIDX")},
     {ALL, "an index of Megatron-LM", IDS_BESIDE, STARTS("TNTIDX")},
     /* tokenizers */

@@ -18,11 +18,12 @@ penstock_tokens_SOURCES = \
   %reldir%/tokens/pack.c \
   %reldir%/tokens/progress.c \
   %reldir%/tokens/read.c \
+  %reldir%/tokens/source.c \
   %reldir%/tokens/tokens.c \
   %reldir%/tokens/tokens.h \
   %reldir%/tokens/write.c
-penstock_tokens_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
-penstock_tokens_LDADD = libruntime.a $(JANSSON_LIBS)
+penstock_tokens_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS) $(COMPRESSION_CFLAGS)
+penstock_tokens_LDADD = libruntime.a $(JANSSON_LIBS) $(COMPRESSION_LIBS)
 dist_bin_SCRIPTS = %reldir%/penstock-launch
 # penstock-build makes deployments with what is installed: the archives, and the headers that plans include.
 bin_SCRIPTS = penstock-build
@@ -50,7 +51,7 @@ CLEANFILES += penstock-build
 install-data-local:
 	$(MKDIR_P) '$(DESTDIR)$(pkglibdir)' && $(INSTALL_DATA) $(INSTALLED_ARCHIVES) '$(DESTDIR)$(pkglibdir)'
 EXTRA_DIST += %reldir%/penstock-build.in
-EXTRA_DIST += %reldir%/bundle.sh %reldir%/deb.sh %reldir%/demo.sh %reldir%/tokens/tokens_hf.py %reldir%/tokens_hf.py
+EXTRA_DIST += %reldir%/bundle.sh %reldir%/deb.sh %reldir%/demo.sh %reldir%/tokens/inputs.py %reldir%/tokens/tokens_hf.py %reldir%/tokens_hf.py
 
 # penstock-report is one file that Python runs: an archive of these.
 REPORT_FILES = \

@@ -3,6 +3,8 @@
  *   token_file.h    a file of tokens, as windows of `sequence` tokens
  *   packed_file.h   a file whose windows hold several documents, with an index
  *   npy_file.h      token ids in a NumPy array
+ *   indexed_file.h  token ids in Megatron-LM's format, with an index of their documents
+ *   mapped_file.h   files in memory
  *   target_mask.h   which tokens of a file are targets that count
  *   bucket.h        which sequence length a step has
  *   window_order.h  which window is read at each position: in the order of the file, or shuffled

@@ -7,6 +7,10 @@ libruntime_a_SOURCES += \
   %reldir%/data.h \
   %reldir%/data_place.c \
   %reldir%/data_place.h \
+  %reldir%/indexed_file.c \
+  %reldir%/indexed_file.h \
+  %reldir%/mapped_file.c \
+  %reldir%/mapped_file.h \
   %reldir%/npy_file.c \
   %reldir%/npy_file.h \
   %reldir%/packed_file.c \

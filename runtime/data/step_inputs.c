@@ -92,10 +92,13 @@ static void plain_targets(const struct pen_data *data, int32_t *row, uint64_t w)
   plain_row(data, copy_targets, row, w * data->sequence + 1, PEN_IGNORED_TARGET);
 }
 
-/* A window of a plain file is one document. */
+/* A window of a plain file is one document, unless the file has an index of them. */
 static void plain_starts(const struct pen_data *data, int32_t *row, uint64_t w) {
-  (void)w;
-  memset(row, 0, data->sequence * sizeof *row);
+  if (data->indexed.index == NULL) {
+    memset(row, 0, data->sequence * sizeof *row);
+  } else {
+    pen_indexed_starts(&data->indexed, w * data->sequence, data->sequence, row);
+  }
 }
 
 /* Tokens after the window are 0; no token with a target attends to them. */

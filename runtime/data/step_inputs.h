@@ -1,7 +1,7 @@
 /* step_inputs.h: where a step's inputs come from: windows of a token file, or counter-based normals
- * (contracts.md §9). A plain file, in llm.c's format or a NumPy array, is one stream of
- * tokens, cut every `sequence`; a packed file (packed.h) has windows of its own, which may be
- * shorter: then padding follows.
+ * (contracts.md §9). A plain file, in llm.c's format, a NumPy array or Megatron-LM's, is
+ * one stream of tokens, cut every `sequence`; a packed file (packed.h) has windows of its own,
+ * which may be shorter: then padding follows.
  *
  * Windows are counted by a cursor: row i of microbatch j, counted on over all replicas, reads
  * the window at position cursor + j*microbatch + i (window_order.h); without a file they are

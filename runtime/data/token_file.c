@@ -3,19 +3,15 @@
 
 #include <inttypes.h>
 #include <nettle/sha2.h>
-#include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "base/file_kinds.h"
-#include "base/input_file.h"
 #include "runtime/base/check.h"
 #include "runtime/base/crc32.h"
 #include "runtime/base/key.h"
+#include "runtime/data/mapped_file.h"
 #include "runtime/data/npy_file.h"
 #include "runtime/data/target_mask.h"
 
@@ -26,38 +22,6 @@ enum {
   HAS_MASK_AT = 12, /* 1: a mask follows the tokens */
   MASK_CRC_AT = 16,
 };
-
-/* From here on a process that reads a part of this mapping that the file no longer has ends as
- * pen_fail() with 65 does, naming the file. `path` is kept. */
-static struct mapping {
-  const char *path;
-  const unsigned char *memory;
-  size_t bytes;
-} * mappings;
-static size_t mapping_count;
-
-/* The signal comes from a read in our own code, not from within a library's function that holds a
- * lock. */
-static void handle_bus_error(int number, siginfo_t *info, void *unused) {
-  const unsigned char *at = info->si_addr;
-  (void)unused;
-  for (size_t i = 0; i < mapping_count; i++) {
-    if (at >= mappings[i].memory && at < mappings[i].memory + mappings[i].bytes) {
-      pen_fail(PEN_EXIT_DATA, "%s: byte %zu of %zu is gone: it was shortened while it was read",
-               mappings[i].path, (size_t)(at - mappings[i].memory), mappings[i].bytes);
-    }
-  }
-  signal(number, SIG_DFL); /* of something else: the read is made again */
-}
-
-static void mapping_watch(const char *path, const void *memory, size_t bytes) {
-  const struct sigaction action = {.sa_sigaction = handle_bus_error, .sa_flags = SA_SIGINFO};
-  struct mapping *grown = realloc(mappings, (mapping_count + 1) * sizeof *mappings);
-  pen_check(grown != NULL, "%s: no memory", path);
-  mappings = grown;
-  mappings[mapping_count++] = (struct mapping){path, memory, bytes};
-  pen_check(sigaction(SIGBUS, &action, NULL) == 0, "cannot handle signals");
-}
 
 /* llm.c's headers: of tokens of 16 bits, and of those of 32 bits, as its Llama 3 has them. */
 static const struct plain {
@@ -72,8 +36,13 @@ static int32_t little_endian_i32(const unsigned char *from) {
 
 uint32_t pen_data_token(const struct pen_data *data, uint64_t index) {
   const unsigned char *from = data->tokens + index * data->token_bytes;
-  uint32_t low = (uint32_t)from[0] | (uint32_t)from[1] << 8;
-  return data->token_bytes == 2 ? low : low | (uint32_t)from[2] << 16 | (uint32_t)from[3] << 24;
+  const uint32_t low = (uint32_t)from[0] | (uint32_t)from[1] << 8;
+  if (data->token_bytes == 2) {
+    return low;
+  }
+  const bool fits =
+      data->token_bytes == 4 || (from[4] == 0 && from[5] == 0 && from[6] == 0 && from[7] == 0);
+  return fits ? low | (uint32_t)from[2] << 16 | (uint32_t)from[3] << 24 : UINT32_MAX;
 }
 
 static void check_kind(enum pen_file_use use, const char *path, const unsigned char *file,
@@ -85,40 +54,43 @@ static void check_kind(enum pen_file_use use, const char *path, const unsigned c
   }
 }
 
-static bool is_plain(int32_t magic, int32_t version) {
+/* A plain file, of at least HEADER_SHORTEST_BYTES. */
+struct plain_file {
+  const char *path;
+  const unsigned char *bytes;
+  uint64_t byte_count;
+  uint32_t ids_bits;
+};
+
+/* The bytes of a token by the file's header; 0: it has none. */
+static uint32_t header_token_bytes(const struct plain_file *file) {
+  const int32_t magic = little_endian_i32(file->bytes),
+                version = little_endian_i32(file->bytes + 4);
   for (size_t i = 0; i < sizeof plains / sizeof plains[0]; i++) {
     if (magic == plains[i].magic && version == plains[i].version) {
-      return true;
+      return plains[i].token_bytes;
     }
   }
-  return false;
+  return 0;
 }
 
-/* Checks the header of a plain file, and sets where its tokens and mask are; returns the count of
- * tokens. */
-static uint64_t check_header(struct pen_data *data, const char *path, const unsigned char *header,
-                             uint64_t file_bytes) {
-  if (!is_plain(little_endian_i32(header), little_endian_i32(header + 4))) {
-    check_kind(PEN_FILE_TOKENS, path, header, file_bytes);
+static bool has_header(const struct plain_file *file) { return header_token_bytes(file) > 0; }
+
+static void check_header_bytes(const struct plain_file *file) {
+  if (file->byte_count < HEADER_BYTES) {
+    pen_fail(PEN_EXIT_DATA, "%s: %" PRIu64 " bytes: a token file has a header of %d bytes",
+             file->path, file->byte_count, HEADER_BYTES);
   }
-  if (file_bytes < HEADER_BYTES) {
-    pen_fail(PEN_EXIT_DATA, "%s: %" PRIu64 " bytes: a token file has a header of %d bytes", path,
-             file_bytes, HEADER_BYTES);
-  }
-  int32_t magic = little_endian_i32(header), version = little_endian_i32(header + 4),
-          count = little_endian_i32(header + 8);
-  for (size_t i = 0; i < sizeof plains / sizeof plains[0]; i++) {
-    if (magic == plains[i].magic && version == plains[i].version) {
-      data->token_bytes = plains[i].token_bytes;
-    }
-  }
-  if (data->token_bytes == 0) {
-    pen_fail(PEN_EXIT_DATA,
-             "%s: not a token file: it starts with %d, version %d; expected %d, version %d, or %d, "
-             "version %d, or %s or %s",
-             path, magic, version, plains[0].magic, plains[0].version, plains[1].magic,
-             plains[1].version, PEN_PACKED_MAGIC, PEN_PACKED_MASKED_MAGIC);
-  }
+}
+
+/* Checks the header, and sets where tokens and mask are; returns the count of tokens. */
+static uint64_t take_header(struct pen_data *data, const struct plain_file *file) {
+  const char *path = file->path;
+  const unsigned char *header = file->bytes;
+  const uint64_t file_bytes = file->byte_count;
+  check_header_bytes(file);
+  data->token_bytes = header_token_bytes(file);
+  const int32_t count = little_endian_i32(header + 8);
   uint64_t tokens = count < 0 ? 0 : (uint64_t)count;
   bool has_mask = little_endian_i32(header + HAS_MASK_AT) == 1;
   uint64_t expected =
@@ -133,13 +105,78 @@ static uint64_t check_header(struct pen_data *data, const char *path, const unsi
   return tokens;
 }
 
+static bool is_array(const struct plain_file *file) { return pen_npy_begins(file->bytes); }
+
 /* The same for a NumPy array, which has no mask. */
-static uint64_t take_array(struct pen_data *data, const char *path, const unsigned char *file,
-                           uint64_t file_bytes) {
-  const struct pen_npy array = pen_npy_read(path, file, file_bytes);
+static uint64_t take_array(struct pen_data *data, const struct plain_file *file) {
+  const struct pen_npy array = pen_npy_read(file->path, file->bytes, file->byte_count);
   data->token_bytes = array.number_bytes;
   data->tokens = array.numbers;
   return array.count;
+}
+
+static bool has_index(const struct plain_file *file) {
+  return pen_indexed_find(file->path) != NULL;
+}
+
+/* The same for Megatron-LM's. */
+static uint64_t take_indexed(struct pen_data *data, const struct plain_file *file) {
+  const char *index_path = pen_indexed_find(file->path);
+  uint64_t index_bytes;
+  const unsigned char *index = pen_map_file(index_path, &index_bytes);
+  data->indexed = pen_indexed_read(file->path, file->byte_count, index_path, index, index_bytes);
+  data->token_bytes = data->indexed.number_bytes;
+  data->tokens = file->bytes;
+  return data->indexed.token_count;
+}
+
+static bool has_ids(const struct plain_file *file) { return file->ids_bits > 0; }
+
+/* The same for ids without a header. */
+static uint64_t take_ids(struct pen_data *data, const struct plain_file *file) {
+  check_kind(PEN_FILE_IDS, file->path, file->bytes, file->byte_count);
+  data->token_bytes = file->ids_bits / 8;
+  data->tokens = file->bytes;
+  if (file->byte_count % data->token_bytes != 0) {
+    pen_fail(PEN_EXIT_DATA,
+             "%s: %" PRIu64 " bytes: ids of %" PRIu32 " bits have %" PRIu32 " bytes each",
+             file->path, file->byte_count, file->ids_bits, data->token_bytes);
+  }
+  return file->byte_count / data->token_bytes;
+}
+
+static bool is_unknown(const struct plain_file *file) {
+  (void)file;
+  return true;
+}
+
+static uint64_t refuse(struct pen_data *data, const struct plain_file *file) {
+  const unsigned char *header = file->bytes;
+  (void)data;
+  check_kind(PEN_FILE_TOKENS, file->path, header, file->byte_count);
+  check_header_bytes(file);
+  pen_fail(PEN_EXIT_DATA,
+           "%s: not a token file: it starts with %d, version %d; expected %d, version %d, or %d, "
+           "version %d, or %s or %s",
+           file->path, little_endian_i32(header), little_endian_i32(header + 4), plains[0].magic,
+           plains[0].version, plains[1].magic, plains[1].version, PEN_PACKED_MAGIC,
+           PEN_PACKED_MASKED_MAGIC);
+}
+
+/* The formats of plain files. The first row that fits counts. */
+static const struct format {
+  bool (*fits)(const struct plain_file *file);
+  uint64_t (*take)(struct pen_data *data, const struct plain_file *file);
+} formats[] = {{is_array, take_array},
+               {has_header, take_header},
+               {has_index, take_indexed},
+               {has_ids, take_ids},
+               {is_unknown, refuse}};
+
+static uint64_t take_tokens(struct pen_data *data, const struct plain_file *file) {
+  size_t f = 0;
+  while (!formats[f].fits(file)) f++;
+  return formats[f].take(data, file);
 }
 
 static void check_mask(struct pen_data *data, const char *path, const unsigned char *header) {
@@ -155,31 +192,9 @@ static _Noreturn void fail_no_target(const char *path) {
   pen_fail(PEN_EXIT_DATA, "%s: no window has a target that counts: its mask has none", path);
 }
 
-/* The same for ids without a header. */
-static uint64_t take_ids(struct pen_data *data, const char *path, const unsigned char *file,
-                         uint64_t file_bytes, uint32_t ids_bits) {
-  check_kind(PEN_FILE_IDS, path, file, file_bytes);
-  data->token_bytes = ids_bits / 8;
-  data->tokens = file;
-  if (file_bytes % data->token_bytes != 0) {
-    pen_fail(PEN_EXIT_DATA,
-             "%s: %" PRIu64 " bytes: ids of %" PRIu32 " bits have %" PRIu32 " bytes each", path,
-             file_bytes, ids_bits, data->token_bytes);
-  }
-  return file_bytes / data->token_bytes;
-}
-
-static bool is_plain_file(const unsigned char *file) {
-  return is_plain(little_endian_i32(file), little_endian_i32(file + 4));
-}
-
-static void take_plain(struct pen_data *data, const char *path, const unsigned char *file,
-                       uint64_t file_bytes, uint32_t ids_bits) {
-  uint64_t count = pen_npy_begins(file) ? take_array(data, path, file, file_bytes)
-                   : ids_bits == 0 || is_plain_file(file)
-                       ? check_header(data, path, file, file_bytes)
-                       : take_ids(data, path, file, file_bytes, ids_bits),
-           targets = count == 0 ? 0 : count - 1;
+static void take_plain(struct pen_data *data, const struct plain_file *file) {
+  const char *path = file->path;
+  const uint64_t count = take_tokens(data, file), targets = count == 0 ? 0 : count - 1;
   data->token_count = count;
   data->window_count = targets / data->sequence + (data->to_end && targets % data->sequence > 0);
   if (data->to_end && targets == 0) {
@@ -192,7 +207,7 @@ static void take_plain(struct pen_data *data, const char *path, const unsigned c
              count, data->sequence, data->sequence + 1);
   }
   if (data->mask != NULL) {
-    check_mask(data, path, file);
+    check_mask(data, path, file->bytes);
     if (pen_data_targets(data, 0, data->window_count) == 0) {
       fail_no_target(path);
     }
@@ -236,26 +251,33 @@ static void take_packed(struct pen_data *data, const struct pen_plan *plan, cons
   data->mask_crc = data->mask == NULL ? 0 : header->index_crc;
 }
 
-/* The header, which has the checksums of a packed file's windows, and 64 blocks from the first byte
- * to the last; of a file that is not longer than these, all. Then the bytes of an id, if nothing in
- * the file says them (else 0). */
-static struct pen_data_file_id identify(const unsigned char *file, uint64_t bytes,
-                                        uint32_t ids_bytes) {
+/* Hashes the header, which has the checksums of a packed file's windows, and 64 blocks from the
+ * first byte to the last; of a file that is not longer than these, all. */
+static void hash_file(struct sha256_ctx *hash, const unsigned char *file, uint64_t bytes) {
   enum { BLOCKS = 64, BLOCK_BYTES = 4096 };
+  if (bytes <= BLOCKS * BLOCK_BYTES) {
+    sha256_update(hash, bytes, file);
+    return;
+  }
+  sha256_update(hash, HEADER_BYTES, file);
+  for (uint64_t i = 0; i < BLOCKS; i++) {
+    sha256_update(hash, BLOCK_BYTES, file + (bytes - BLOCK_BYTES) / (BLOCKS - 1) * i);
+  }
+  sha256_update(hash, BLOCK_BYTES, file + bytes - BLOCK_BYTES);
+}
+
+/* The file and its index, then the bytes of an id where nothing in the file itself says them. */
+static struct pen_data_file_id identify(const struct pen_data *data, const unsigned char *file,
+                                        uint64_t bytes) {
   struct pen_data_file_id id = {.bytes = bytes};
   struct sha256_ctx hash;
   sha256_init(&hash);
-  if (bytes <= BLOCKS * BLOCK_BYTES) {
-    sha256_update(&hash, bytes, file);
-  } else {
-    sha256_update(&hash, HEADER_BYTES, file);
-    for (uint64_t i = 0; i < BLOCKS; i++) {
-      sha256_update(&hash, BLOCK_BYTES, file + (bytes - BLOCK_BYTES) / (BLOCKS - 1) * i);
-    }
-    sha256_update(&hash, BLOCK_BYTES, file + bytes - BLOCK_BYTES);
+  hash_file(&hash, file, bytes);
+  if (data->indexed.index != NULL) {
+    hash_file(&hash, data->indexed.index, data->indexed.index_bytes);
   }
-  if (ids_bytes > 0) {
-    sha256_update(&hash, sizeof ids_bytes, (const uint8_t *)&ids_bytes);
+  if (data->tokens == file) {
+    sha256_update(&hash, sizeof data->token_bytes, (const uint8_t *)&data->token_bytes);
   }
   sha256_digest(&hash, sizeof id.checksum, id.checksum);
   return id;
@@ -263,12 +285,8 @@ static struct pen_data_file_id identify(const unsigned char *file, uint64_t byte
 
 static void open_tokens(struct pen_data *data, const struct pen_plan *plan, const char *path,
                         uint32_t ids_bits) {
-  struct pen_input_error error;
   uint64_t bytes;
-  const int descriptor = pen_input_open(path, PEN_INPUT_DATA, &bytes, &error);
-  if (descriptor < 0) {
-    pen_fail(error.status, "%s: %s", path, error.text);
-  }
+  const unsigned char *file = pen_map_file(path, &bytes);
   if (bytes < HEADER_SHORTEST_BYTES && ids_bits > 0) {
     pen_fail(PEN_EXIT_DATA, "%s: %" PRIu64 " bytes: too short for a window", path, bytes);
   }
@@ -276,18 +294,14 @@ static void open_tokens(struct pen_data *data, const struct pen_plan *plan, cons
     pen_fail(PEN_EXIT_DATA, "%s: %" PRIu64 " bytes: a token file has a header of %d bytes", path,
              bytes, HEADER_BYTES);
   }
-  const unsigned char *file = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, descriptor, 0);
-  pen_check(file != MAP_FAILED, "%s: cannot map %" PRIu64 " bytes", path, bytes);
-  close(descriptor);
-  mapping_watch(path, file, bytes);
   data->path = path;
   if (memcmp(file, PEN_PACKED_MAGIC, HEADER_SHORTEST_BYTES) == 0 ||
       memcmp(file, PEN_PACKED_MASKED_MAGIC, HEADER_SHORTEST_BYTES) == 0) {
     take_packed(data, plan, path, file, bytes);
   } else {
-    take_plain(data, path, file, bytes, ids_bits);
+    take_plain(data, &(struct plain_file){path, file, bytes, ids_bits});
   }
-  data->file = identify(file, bytes, data->tokens == file ? data->token_bytes : 0);
+  data->file = identify(data, file, bytes);
 }
 
 static void open_data(struct pen_data *data, const struct pen_plan *plan, uint64_t sequence,

@@ -1,8 +1,8 @@
 /* token_file.h: a token file as windows of tokens (docs/contracts.md section 9). A plain file, in
- * llm.c's format or a NumPy array (npy_file.h), is one stream of tokens, divided into windows of
- * `sequence` tokens; a packed file (packed_file.h) lists its own windows, which may be shorter and
- * are then padded. llm.c's format and packed files may have a mask, which says which targets count;
- * the others are ignored.
+ * llm.c's format, a NumPy array (npy_file.h) or Megatron-LM's (indexed_file.h), is one stream of
+ * tokens, divided into windows of `sequence` tokens; a packed file (packed_file.h) lists its own
+ * windows, which may be shorter and are then padded. llm.c's format and packed files may have a
+ * mask, which says which targets count; the others are ignored.
  *
  * Data may be several files, of any formats: their windows follow each other in the order of the
  * files, and none spans two. Each file is a struct pen_data of its own then, and the whole has the
@@ -17,6 +17,7 @@
 
 #include "base/options.h"
 #include "runtime/data/blend.h"
+#include "runtime/data/indexed_file.h"
 #include "runtime/data/packed_file.h"
 #include "runtime/data/window_order.h"
 #include "runtime/plan/plan.h"
@@ -42,10 +43,11 @@ struct pen_data {
   const uint64_t *first_window;       /* [file_count + 1], the last: window_count */
   struct pen_blend blend;             /* nodes null: none */
   uint32_t file_count;                /* 0: one file, or none */
-  uint32_t token_bytes;               /* 2 or 4 */
+  uint32_t token_bytes;               /* 2, 4 or 8 */
   const unsigned char *mask; /* which tokens are targets that count (target_mask.h); null: all */
   uint32_t mask_crc;         /* of the mask, or of a packed file's index with it; 0: no mask */
   struct pen_packed packed;  /* header null: a plain file */
+  struct pen_indexed indexed;
   struct pen_window_order order;
   uint64_t token_count;  /* of a plain file */
   uint64_t window_count; /* PEN_BLEND_WINDOWS, or the packed file's, or floor((tokens -
@@ -112,7 +114,8 @@ uint64_t pen_data_step_windows(const struct pen_plan *plan, const struct pen_pro
 /* Tokens of the longest of the windows at the positions [first, first + count). */
 uint64_t pen_data_longest(const struct pen_data *data, uint64_t first, uint64_t count);
 
-/* The file's token at an index that a window holds, or the target after it. */
+/* The file's token at an index that a window holds, or the target after it; UINT32_MAX where it has
+ * more than 32 bits. */
 uint32_t pen_data_token(const struct pen_data *data, uint64_t index);
 
 /* How many targets of the windows at the positions [first, first + count) are not ignored: what

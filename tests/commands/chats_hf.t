@@ -35,6 +35,18 @@ template "{% for m in messages %}<turn>{{ m.role }} {{ m.content }}<end> {% endf
 is "a template with a generation prompt" "$(counted)" "$first $second "
 ok "packed" tool --pack 32 --pad-to 4 -o packed.bin chats.jsonl
 is "with a mask" "$(head -c 8 packed.bin)" PENPACK2
+if find_python 'import transformers, pyarrow' "$python"; then
+  # Rows have all fields that any has: what a message lacks is null.
+  ok "the chats in a table" "$python" -c '
+import json, pyarrow, pyarrow.parquet
+lines = [json.loads(line) for line in open("chats.jsonl") if line.strip()]
+lines[1]["messages"][0].update(weight=1, name="x", tool_calls=[])
+pyarrow.parquet.write_table(pyarrow.Table.from_pylist(lines), "chats.parquet")'
+  ok "a table" tool --pack 32 --pad-to 4 -o t.bin chats.parquet
+  ok "has the same tokens" cmp packed.bin t.bin
+else
+  skip "a table" "no Python with pyarrow"
+fi
 template '{% for m in messages %}<turn>{{ m.role }} {{ m.content | trim }}<end> {% endfor %}'
 is "and one without" "$(counted)" "$first $second "
 template "{% for m in messages %}<turn>{{ m.role }} {% if m.role == 'assistant' %}{% generation %}{{ m.content }}<end>{% endgeneration %}{% else %}{{ m.content }}<end>{% endif %}{% endfor %}"

@@ -4,6 +4,7 @@
 
 program=${PENSTOCK_TOKENS:-./penstock-tokens}
 case $program in /*) ;; *) program=$PWD/$program ;; esac
+build=$PWD
 if [ ! -x "$program" ]; then
   echo "1..0 # SKIP $program is not built"
   exit 0
@@ -150,8 +151,7 @@ other() {
   tokens $2 -o t.bin "$1"
   ok "$1, given to $2: 65" refused 65 "penstock-tokens: $1: $4"
 }
-other x.gz --bytes '\037\213\010\000rest' 'compressed by gzip: decompress it first: gzip -dc'
-other x.zst '--field text' '\050\265\057\375rest' 'compressed by zstd: decompress it first: zstd -dc'
+other x.xz --bytes '\375\067zXZ\000rest' 'compressed by xz: decompress it first: xz -dc'
 other x.parquet --messages 'PAR1\025\004' 'a Parquet file: write its texts as JSON lines, '
 other x.npy '--ids 16' '\223NUMPY\001\000' 'a NumPy array: write its numbers alone with Python'
 other x.idx '--ids 32' 'MMIDIDX\000\000' 'an index of Megatron-LM: the tokens are in the .bin file beside it'
@@ -159,12 +159,84 @@ other x.model --bytes '\n\016\n\005<unk>' 'a tokenizer of SentencePiece: it is f
 other tokenizer.model --bytes 'IQ== 0' 'a tokenizer: it is for tokens_hf.py'
 other x.json '--field text' '\n[{"text": "a"}]' 'a JSON array: JSON lines are needed'
 other x.jsonl '--ids 16' '{"text": "a"}' 'JSON: ids are binary numbers'
-printf '\037\213\010\000rest' | "$program" --bytes -o t.bin - >out 2>err
+printf 'BZh91AY&SYrest' | "$program" --bytes -o t.bin - >out 2>err
 status=$?
-ok 'from a pipe, too: 65' refused 65 'penstock-tokens: -: compressed by gzip'
+ok 'from a pipe, too: 65' refused 65 'penstock-tokens: -: compressed by bzip2'
 tokens --bytes -o llm.bin a
 tokens --ids 16 -o t.bin llm.bin
 ok 'a token file: 65' refused 65 'llm.bin: a token file already: use it as it is: --data'
+
+# ---- compressed inputs ----
+# A frame of zstd with these bytes as they are, behind one to skip, as pzstd has them.
+raw_frame() { # FILE
+  printf '\120\052\115\030\004\000\000\000skip\050\265\057\375\040'
+  # shellcheck disable=SC2059 # the format is made of octal escapes
+  printf "\\$(printf %o "$(wc -c <"$1")")\\$(printf %o $((8 * $(wc -c <"$1") % 256 + 1)))\\$(printf %o $(($(wc -c <"$1") / 32)))\\000"
+  cat "$1"
+}
+alike() { # OPTIONS FILE...: the tokens of the last file are those of the first, which is not compressed
+  options=$1 plain=$2
+  shift 2
+  # shellcheck disable=SC2086 # several words
+  tokens $options -o plain.bin "$plain" && tokens $options -o t.bin "$@" && cmp -s plain.bin t.bin
+}
+has() { grep -q "^#define PEN_$1 1" "$build/config.h"; }
+if has ZLIB; then
+  gzip -c lines.jsonl >lines # the content says it, not the name
+  ok 'gzip: JSON lines' alike '--field text --end-of-text 10' lines.jsonl lines
+  gzip -c ids32 | cat >ids32.gz
+  ok 'gzip: ids' alike '--ids 32' ids32 ids32.gz
+  head -c 1000000 large | gzip -1 >large.gz
+  gzip -c empty >>large.gz
+  tail -c +1000001 large | gzip -9 >>large.gz
+  ok 'gzip: several members, one of them empty' alike --bytes large large.gz
+  cp plain.bin large.bin
+  gzip -c empty >empty.gz
+  ok 'gzip: an empty file' alike --bytes empty empty.gz
+  "$program" --bytes -o t.bin - <large.gz >out 2>err
+  ok 'gzip: from a pipe' cmp -s t.bin large.bin
+  rm -f t.bin
+  for bytes in 4 1000 999999; do
+    head -c $bytes large.gz >cut.gz
+    tokens --bytes -o t.bin cut.gz
+    ok "gzip: cut after $bytes bytes: 65" refused 65 'cut.gz: gzip data that are cut short'
+  done
+  (head -c 5000 large.gz && printf damage && tail -c +5007 large.gz) >bad.gz
+  tokens --bytes -o t.bin bad.gz
+  ok 'gzip: damaged: 65' refused 65 'bad.gz: damaged gzip data: '
+  gzip -c large.gz >twice.gz
+  tokens --bytes -o t.bin twice.gz
+  ok 'gzip: compressed twice: 65' refused 65 'twice.gz: compressed by gzip: decompress it first'
+else
+  gzip -c a >a.gz
+  tokens --bytes -o t.bin a.gz
+  ok 'gzip without its library: 65' refused 65 'compressed by gzip: this penstock-tokens was built without zlib; decompress it first: gzip -dc'
+fi
+raw_frame lines.jsonl >lines
+if has ZSTD; then
+  ok 'zstd: JSON lines' alike '--field text --end-of-text 10' lines.jsonl lines
+  raw_frame ids32 >ids32.zst
+  ok 'zstd: ids' alike '--ids 32' ids32 ids32.zst
+  cat b b >joined
+  (raw_frame b && raw_frame b) >joined.zst
+  ok 'zstd: several frames' alike --bytes joined joined.zst
+  raw_frame b | head -c 24 >cut.zst
+  rm -f t.bin
+  tokens --bytes -o t.bin cut.zst
+  ok 'zstd: cut: 65' refused 65 'cut.zst: zstd data that are cut short'
+  (raw_frame b && printf damage) >bad.zst
+  tokens --bytes -o t.bin bad.zst
+  ok 'zstd: damaged: 65' refused 65 'bad.zst: damaged zstd data: '
+  if command -v zstd >/dev/null; then
+    head -c 1000000 large | zstd -q >large.zst
+    tail -c +1000001 large | zstd -q --long=31 >>large.zst
+    ok 'zstd: what the program writes, with a window of 2 GiB' alike --bytes large large.zst
+  fi
+else
+  tokens --bytes -o t.bin lines
+  ok 'zstd without its library: 65' refused 65 'compressed by zstd: this penstock-tokens was built without libzstd; decompress it first: zstd -dc'
+fi
+rm -f t.bin
 
 # ---- packed files ----
 # field FILE OFFSET BYTES: an unsigned number.

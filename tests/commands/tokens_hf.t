@@ -86,4 +86,120 @@ cp "$scratch/tokenizer.json" "$scratch/kept.json"
 tool "$scratch/tokenizer.json" -o "$scratch/tokenizer.json" "$scratch/pairs.jsonl" 2>"$scratch/err"
 matches "the tokenizer as output" "$? $(complaints "$scratch/err")" "64 tokens_hf.py: -o */tokenizer.json: the same file as */tokenizer.json"
 ok "which stays" cmp "$scratch/tokenizer.json" "$scratch/kept.json"
+
+# What the post-processor puts at the start of a document, and what ends one.
+mkdir "$scratch/with" && cd "$scratch/with" || exit 99
+cat >post_processor <<'END'
+ "post_processor": {"type": "TemplateProcessing",
+  "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "</s>", "type_id": 0}}],
+  "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+  "special_tokens": {"<s>": {"id": "<s>", "ids": [5], "tokens": ["<s>"]}, "</s>": {"id": "</s>", "ids": [6], "tokens": ["</s>"]}}},
+ "truncation": {"direction": "Right", "max_length": 3, "strategy": "LongestFirst", "stride": 0},
+END
+sed -e 's/"vocab": {/&"<s>": 5, "<\/s>": 6, /' -e 's/"post_processor": null, //; s/"truncation": null, //' -e '1r post_processor' ../tokenizer.json >tokenizer.json
+says() { # FIELD TEXT ARGUMENT...: the tokens of the file that is made, and what is said
+  says_tokens=$1 says_text=$2
+  shift 2
+  tool "$@" -o t.bin 2>err
+  is "$says_text" "$? $(ids_of t.bin) $(sed -n 's/^tokens_hf.py: //p' err)" "0 $says_tokens $says_text"
+}
+ids_of() { tail -c +1025 "$1" | od -An -v -tu2 -w2 | tr -d ' ' | tr '\n' ','; }
+begun='documents begin with <s> (5), and end with'
+says 5,1,2,3,1,4,0,5,2,0,5,1,4,3,0, "$begun <|endoftext|> (0); --no-bos leaves it out" tokenizer.json ../a ../b ../c
+ok "the tokens of the tokenizers package between its own first one and what ends a document" "$python" -c '
+import sys, tokenizers
+tokenizer = tokenizers.Tokenizer.from_file("tokenizer.json")
+tokenizer.no_truncation()
+wanted = [token for name in sys.argv[1:] for token in tokenizer.encode(open(name).read()).ids[:-1] + [0]]
+data = open("t.bin", "rb").read()[1024:]
+assert [int.from_bytes(data[at:at + 2], "little") for at in range(0, len(data), 2)] == wanted' ../a ../b ../c
+says 1,2,3,1,4,0,2,0,1,4,3,0, "documents begin with no token of their own, and end with <|endoftext|> (0); --no-bos" tokenizer.json --no-bos --field text ../lines.jsonl
+says 2,0, "documents begin with no token of their own, and end with <|endoftext|> (0); the tokenizer's post-processor puts none there" ../tokenizer.json ../b
+ok "prompts and completions" tool tokenizer.json --prompt-field p --field c -o t.bin ../pairs.jsonl
+is "begin so, too, which is no target" "$(masked_tokens t.bin | tr '\n' ',')" '5 0,1 0,2 0,3 1,0 1,5 0,4 1,0 1,'
+is "a prompt of generate begins as documents do" "$(tool tokenizer.json --encode 'the water')" "5 1 2"
+is "or not" "$(tool tokenizer.json --no-bos --encode 'the water')" "1 2"
+refused 64 '--no-bos: of chats the chat template says how they begin' tokenizer.json --no-bos --messages ../lines.jsonl
+for end in '"</s>"' '{"content": "</s>", "special": true}'; do
+  printf '{"eos_token": %s}' "$end" >tokenizer_config.json
+  says 5,2,6, "$begun </s> (6); --no-bos leaves it out" tokenizer.json ../b
+done
+says 5,2,4, "$begun wheel (4); --no-bos leaves it out" --end-of-text wheel tokenizer.json ../b
+printf '{"eos_token": null}' >tokenizer_config.json
+says 5,2,0, "$begun <|endoftext|> (0); --no-bos leaves it out" tokenizer.json ../b
+refused 64 'documents begin with <s>, which ends them: --pack needs --no-bos, or another --end-of-text' tokenizer.json --end-of-text '<s>' --pack 8 ../b
+printf '{"eos_token": "<end>"}' >tokenizer_config.json
+refused 65 'tokenizer.json: no token "<end>", which the tokenizer_config.json beside it names as eos_token; --end-of-text TOKEN names another' tokenizer.json ../b
+printf '{' >tokenizer_config.json
+refused 65 'tokenizer_config.json: not JSON' tokenizer.json ../b
+
+# Compressed text.
+cd "$scratch" || exit 99
+ok "JSON lines" tool tokenizer.json --field text -o wanted.bin lines.jsonl
+same() { # NAME ARGUMENT...: the file that is made is wanted.bin
+  same_name=$1
+  shift
+  ok "$same_name" tool tokenizer.json --field text -o t.bin "$@"
+  ok "$same_name: the same bytes" cmp wanted.bin t.bin
+}
+gzip -c lines.jsonl >lines # the content says it, not the name
+same gzip lines
+same "gzip, of a pipe" - <lines
+(head -n 1 lines.jsonl | gzip && tail -n +2 lines.jsonl | gzip) >lines
+same "several members" lines
+head -c 50 lines >cut.gz
+refused 65 'cut.gz: damaged: ' tokenizer.json --field text cut.gz
+if find_python 'import tokenizers, zstandard' "$python" && command -v zstd >/dev/null; then
+  (head -n 1 lines.jsonl | zstd -q --long=31 && tail -n +2 lines.jsonl | zstd -q) >lines
+  same zstd lines
+  printf 'damage' | dd of=lines bs=1 seek=20 conv=notrunc 2>/dev/null
+  refused 65 'lines: damaged: ' tokenizer.json --field text lines
+else
+  skip "zstd" "no Python with zstandard, or no zstd"
+fi
+
+# Tables.
+if ! find_python 'import tokenizers, pyarrow' "$python"; then
+  skip "Parquet and Arrow" "no Python with pyarrow"
+  finish
+fi
+mkdir set parts many many/train
+ok "tables of the lines" "$python" -c '
+import json, pyarrow, pyarrow.parquet
+lines = [json.loads(line) for line in open("lines.jsonl") if line.strip()]
+table = pyarrow.table({"n": [1, 2, 3], "text": pyarrow.array([line["text"] for line in lines], pyarrow.large_string())})
+pyarrow.parquet.write_table(table, "all.parquet", row_group_size=2, compression="zstd")
+def ipc(opens, name, table):
+    with opens(name, table.schema) as writer:
+        writer.write_table(table, max_chunksize=2)
+ipc(pyarrow.ipc.new_stream, "all.arrow", table)
+ipc(pyarrow.ipc.new_file, "all.feather", table)
+pyarrow.parquet.write_table(table.slice(0, 1), "parts/train-00000.parquet")
+pyarrow.parquet.write_table(table.slice(1, 2), "parts/train-00001.parquet")
+open("parts/README.md", "w").write("text")
+# As save_to_disk of the package datasets writes it, with what it keeps beside it.
+ipc(pyarrow.ipc.new_stream, "set/b.arrow", table.slice(0, 2))
+ipc(pyarrow.ipc.new_stream, "set/a.arrow", table.slice(2))
+ipc(pyarrow.ipc.new_stream, "set/cache-1.arrow", table)
+json.dump({"_data_files": [{"filename": "b.arrow"}, {"filename": "a.arrow"}]}, open("set/state.json", "w"))
+chats = [json.loads(line) for line in open("pairs.jsonl")]
+pyarrow.parquet.write_table(pyarrow.Table.from_pylist(chats), "pairs.parquet")
+pyarrow.parquet.write_table(pyarrow.table({"text": ["the", None]}), "null.parquet")'
+same Parquet all.parquet
+same "a stream of Arrow" all.arrow
+same "a file of Arrow" all.feather
+same "a folder of Parquet files" parts
+same "a folder of save_to_disk" set
+ok "pairs" tool tokenizer.json --prompt-field p --field c -o t.bin pairs.parquet
+ok "pairs in lines" tool tokenizer.json --prompt-field p --field c -o wanted.bin pairs.jsonl
+ok "the same bytes" cmp wanted.bin t.bin
+refused 64 'all.parquet: a table: --field names the column of its texts' tokenizer.json all.parquet
+refused 65 'all.parquet: no column txt; it has n, text' tokenizer.json --field txt all.parquet
+refused 65 'null.parquet: row 2: no field "text" that is a string' tokenizer.json --field text null.parquet
+refused 66 'many: no Parquet or Arrow files in this folder; name one of its folders: train' tokenizer.json --field text many
+for table in all.parquet all.arrow; do
+  head -c 300 $table >cut
+  refused 65 'cut: damaged: ' tokenizer.json --field text cut
+done
+refused 66 'is read by its name' tokenizer.json --field text - <all.parquet
 finish

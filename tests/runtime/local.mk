@@ -12,6 +12,7 @@ RUNTIME_TESTS = \
   %reldir%/handshake \
   %reldir%/slow \
   %reldir%/membership \
+  %reldir%/indexed_file \
   %reldir%/initial \
   %reldir%/packed \
   %reldir%/safetensors \
@@ -35,6 +36,7 @@ RUNTIME_TEST_LIBS = libtestsupport.a libruntime.a $(KERNEL_ARCHIVES) libkernels.
 %canon_reldir%_handshake_LDADD = $(RUNTIME_TEST_LIBS)
 %canon_reldir%_slow_LDADD = $(RUNTIME_TEST_LIBS)
 %canon_reldir%_membership_LDADD = $(RUNTIME_TEST_LIBS)
+%canon_reldir%_indexed_file_LDADD = $(RUNTIME_TEST_LIBS)
 %canon_reldir%_initial_LDADD = $(RUNTIME_TEST_LIBS)
 %canon_reldir%_packed_LDADD = $(RUNTIME_TEST_LIBS)
 %canon_reldir%_safetensors_LDADD = $(RUNTIME_TEST_LIBS)

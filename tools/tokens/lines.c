@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sysexits.h>
-#include <unistd.h>
 
 #include <jansson.h>
 
@@ -218,14 +217,13 @@ static void read_line(struct json_line *line, const char *text, size_t bytes) {
   json_decref(object);
 }
 
-void tokens_read_lines(const struct tokens_settings *settings, int in, const char *path) {
-  FILE *file = fdopen(dup(in), "r");
+void tokens_read_lines(const struct tokens_settings *settings, FILE *in, const char *path) {
   char *text = NULL;
   size_t capacity = 0;
   struct json_line line = {.settings = settings, .path = path};
   bool begun = false;
   errno = 0;
-  for (ssize_t bytes; file != NULL && (bytes = getline(&text, &capacity, file)) >= 0;) {
+  for (ssize_t bytes; (bytes = getline(&text, &capacity, in)) >= 0;) {
     line.number++;
     size_t skipped = line.number == 1 ? pen_mark_bytes(text, (size_t)bytes) : 0;
     if (!is_blank(text + skipped, (size_t)bytes - skipped)) {
@@ -235,11 +233,9 @@ void tokens_read_lines(const struct tokens_settings *settings, int in, const cha
       begun = true;
       read_line(&line, text + skipped, (size_t)bytes - skipped);
     }
-    tokens_count_read((size_t)bytes);
   }
-  if (file == NULL || ferror(file)) {
+  if (!feof(in)) {
     tokens_fail(EX_NOINPUT, "%s: cannot read: %s", path, strerror(errno));
   }
   free(text);
-  fclose(file);
 }

@@ -1,14 +1,10 @@
 /* read.c: reads all inputs: plain bytes, ids of 16 or 32 bits, and by lines.c JSON lines. */
-#define _GNU_SOURCE 1
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sysexits.h>
-#include <unistd.h>
 
 #include "tools/tokens/tokens.h"
 
@@ -22,29 +18,18 @@ static struct {
   size_t count, used;
 } start;
 
-/* Fills the buffer despite signals and short reads of pipes; fewer bytes only at the end. */
-static size_t fill_buffer(int in, const char *path, void *to, size_t bytes) {
-  size_t got = start.count - start.used < bytes ? start.count - start.used : bytes;
+/* Fewer bytes only at the end. */
+static size_t fill_buffer(FILE *in, void *to, size_t bytes) {
+  const size_t left = start.count - start.used, got = left < bytes ? left : bytes;
   memcpy(to, start.bytes + start.used, got);
   start.used += got;
-  for (ssize_t count; got < bytes; got += (size_t)count) {
-    count = read(in, (char *)to + got, bytes - got);
-    if (count < 0 && errno == EINTR) {
-      count = 0;
-    } else if (count < 0) {
-      tokens_fail(EX_NOINPUT, "%s: cannot read: %s", path, strerror(errno));
-    } else if (count == 0) {
-      break;
-    }
-  }
-  return got;
+  return got + fread((char *)to + got, 1, bytes - got, in);
 }
 
-static void read_bytes(int in, const char *path) {
+static void read_bytes(FILE *in) {
   static char bytes[READ_BYTES];
-  for (size_t count; (count = fill_buffer(in, path, bytes, sizeof bytes)) != 0;) {
+  for (size_t count; (count = fill_buffer(in, bytes, sizeof bytes)) != 0;) {
     tokens_pass_text(bytes, count, 0);
-    tokens_count_read(count);
   }
   tokens_end_input(true);
 }
@@ -62,10 +47,10 @@ static uint32_t id_at(const char *path, const unsigned char *from, size_t width)
   return id;
 }
 
-static void read_ids(int in, const char *path, size_t width) {
+static void read_ids(FILE *in, const char *path, size_t width) {
   static unsigned char bytes[READ_BYTES];
   static uint32_t tokens[READ_BYTES / 2];
-  for (size_t count; (count = fill_buffer(in, path, bytes, sizeof bytes)) != 0;) {
+  for (size_t count; (count = fill_buffer(in, bytes, sizeof bytes)) != 0;) {
     if (count % width) {
       tokens_fail(EX_DATAERR,
                   "%s: its size is not a multiple of %zu bytes, as ids of %zu bits need", path,
@@ -75,24 +60,23 @@ static void read_ids(int in, const char *path, size_t width) {
       tokens[i] = id_at(path, bytes + i * width, width);
     }
     tokens_pass(tokens, count / width);
-    tokens_count_read(count);
   }
   tokens_end_input(false);
 }
 
 /* Documents of ids, each as its count in 32 bits, the ids, and a byte for each: 1 if it counts. */
-static void read_masked(int in, const char *path, size_t width) {
+static void read_masked(FILE *in, const char *path, size_t width) {
   unsigned char head[4], *body = NULL;
   uint32_t *tokens = NULL;
   size_t body_capacity = 0, token_capacity = 0, got;
-  for (uint64_t number = 0; (got = fill_buffer(in, path, head, sizeof head)) != 0; number++) {
+  for (uint64_t number = 0; (got = fill_buffer(in, head, sizeof head)) != 0; number++) {
     uint32_t count = little_endian(head, sizeof head);
     size_t bytes = (size_t)count * (width + 1);
     bool whole = got == sizeof head && count <= INT32_MAX;
     for (size_t filled = 0; whole && filled < bytes;) { /* memory for what there is to read */
       size_t some = bytes - filled < READ_BYTES ? bytes - filled : READ_BYTES;
       body = tokens_grow_array(body, &body_capacity, filled + some, 1);
-      whole = fill_buffer(in, path, body + filled, some) == some;
+      whole = fill_buffer(in, body + filled, some) == some;
       filled += some;
     }
     if (!whole) {
@@ -109,7 +93,6 @@ static void read_masked(int in, const char *path, size_t width) {
     }
     tokens_pass(tokens, count);
     tokens_end_input(false);
-    tokens_count_read(sizeof head + bytes);
   }
   free(body);
   free(tokens);
@@ -122,18 +105,14 @@ static size_t id_width(const struct tokens_settings *settings) {
   return settings->input == TOKENS_INPUT_IDS16 ? 2 : 4;
 }
 
-static void check_start(enum pen_file_use use, int in, const char *path) {
+static void check_start(enum pen_file_use use, FILE *in, const char *path) {
   start.count = start.used = 0;
-  start.count = fill_buffer(in, path, start.bytes, sizeof start.bytes);
+  start.count = fill_buffer(in, start.bytes, sizeof start.bytes);
   tokens_check_kind(use, path, start.bytes, start.count);
 }
 
 static void read_one(const struct tokens_settings *settings, const char *path) {
-  bool standard = strcmp(path, "-") == 0;
-  int in = standard ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
-  if (in < 0) {
-    tokens_fail(EX_NOINPUT, "%s: %s", path, strerror(errno));
-  }
+  FILE *in = tokens_open(path);
   if (settings->field != NULL || settings->messages) {
     tokens_read_lines(settings, in, path);
   } else if (settings->masks) {
@@ -141,14 +120,12 @@ static void read_one(const struct tokens_settings *settings, const char *path) {
     read_masked(in, path, id_width(settings));
   } else if (settings->input == TOKENS_INPUT_BYTES) {
     check_start(PEN_FILE_TEXT, in, path);
-    read_bytes(in, path);
+    read_bytes(in);
   } else {
     check_start(PEN_FILE_IDS, in, path);
     read_ids(in, path, id_width(settings));
   }
-  if (!standard) {
-    close(in);
-  }
+  tokens_close(in);
 }
 
 static uint64_t known_bytes(const struct tokens_settings *settings) {

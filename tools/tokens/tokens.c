@@ -225,11 +225,12 @@ static int open_output(void) {
   signal(SIGINT, remove_and_reraise); /* before the file exists */
   signal(SIGTERM, remove_and_reraise);
   signal(SIGHUP, remove_and_reraise);
+  temporary_exists = 1; /* a signal may end the process before open() returns */
   int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (fd < 0) {
+    temporary_exists = 0;
     tokens_fail(EX_CANTCREAT, "%s: cannot create: %s", temporary, strerror(errno));
   }
-  temporary_exists = 1;
   atexit(remove_unfinished);
   return fd;
 }

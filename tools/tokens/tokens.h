@@ -1,6 +1,7 @@
 /* tokens.h: the parts of penstock-tokens, which turns text and token ids into token files.
  *
  *   tokens.c     the command line, creating and renaming the output, the report
+ *   source.c     opens and decompresses inputs
  *   read.c       inputs -> tokens
  *   lines.c      JSON lines -> tokens
  *   documents.c  tokens -> documents
@@ -19,6 +20,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "base/file_kinds.h"
 
@@ -88,8 +90,14 @@ void tokens_pass_text(const char *text, size_t bytes, uint32_t ignored);
  * does not end with the end-of-text token receives it. */
 void tokens_end_input(bool is_text);
 
-/* lines.c: reads JSON lines, from a descriptor that stays open. */
-void tokens_read_lines(const struct tokens_settings *settings, int in, const char *path);
+/* source.c: opens an input, `-` for standard input, and reads what it is without its compression.
+ * One is open at a time. Fails, also when it is read, with 66 where it cannot be read, with 65
+ * where its compressed bytes are damaged. */
+FILE *tokens_open(const char *path);
+void tokens_close(FILE *stream);
+
+/* lines.c: reads JSON lines. */
+void tokens_read_lines(const struct tokens_settings *settings, FILE *in, const char *path);
 
 /* read.c: hands all inputs to the sink, and shows progress when standard error is a terminal.
  * Returns the bytes read. */

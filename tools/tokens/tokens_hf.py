@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""tokens_hf.py: token files from text or JSON lines, by any tokenizer.json of Hugging Face's tokenizers package.
+"""tokens_hf.py: token files from text, JSON lines, Parquet or Arrow files, by any tokenizer.json of Hugging Face's tokenizers package.
 
     tools/tokens/tokens_hf.py tokenizer.json [--field text] [--pack TOKENS ...] -o OUT FILE...
     tools/tokens/tokens_hf.py tokenizer.json --prompt-field prompt --field completion ... -o OUT FILE...
@@ -8,17 +8,23 @@
     tools/tokens/tokens_hf.py tokenizer.json --decode          standard input, lines of numbers as generate prints them, as text
 
 The tokenizer makes ids; penstock-tokens makes the file, so that there is one writer of the format. Each file is a document, or,
-with --field or --messages, each line. A document ends with the end-of-text token, or as the chat template ends it. With
---prompt-field and --messages only the tokens of completions and of the assistant's messages count as targets."""
+with --field or --messages, each line. A document begins as the tokenizer's post-processor has it and ends with the end-of-text
+token; a chat begins and ends as the chat template has it. With --prompt-field and --messages only the tokens of completions and of the assistant's messages count as targets."""
 
 import argparse
 import array
+import itertools
 import json
 import os
 import re
 import struct
 import subprocess
 import sys
+
+FOLDER = os.path.dirname(os.path.realpath(__file__))
+sys.dont_write_bytecode = True
+sys.path[:0] = [FOLDER, os.path.join(FOLDER, "tokens")]  # of tools/tokens_hf.py, where it is no link
+import inputs  # noqa: E402
 
 try:
     from tokenizers import Tokenizer
@@ -33,6 +39,7 @@ MESSAGE_BYTES_MAX = 1490
 END_OF_TEXT = ["<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|im_end|>"]
 END_OF_TURN = END_OF_TEXT + ["<|eot_id|>", "<end_of_turn>", "<|end|>"]
 ROLES = ["system", "developer", "user", "assistant", "tool"]
+CHAT_FIELDS = ["messages", "conversations", "tools"]
 SHAREGPT_ROLES = {"human": "user", "gpt": "assistant", "chatgpt": "assistant"}
 # Characters for private use, which mark the assistant's text while a chat template is rendered.
 BEGIN, PAST = "\U0010fffc", "\U0010fffd"
@@ -45,21 +52,35 @@ def fail(status, message):
     sys.exit(status)
 
 
-def documents(paths, of_line):
-    """What every document is made of, in order: a text, or what of_line makes of a line."""
+def documents(paths, fields, of_value):
+    """What every document is made of, in order: a text, or, with fields, what of_value makes of the JSON object of a line or of a row of a table."""
     for path in paths:
         try:
-            with open(0 if path == "-" else path, encoding="utf-8", newline="", closefd=path != "-") as file:
-                if of_line is None:
-                    yield file.read()
+            file, start = inputs.open_file(path)
+            with file:
+                if inputs.is_table(start) and not fields:
+                    fail(64, f"{path}: a table: --field names the column of its texts, --messages is for chats")
+                if inputs.is_table(start):
+                    for number, row in enumerate(inputs.rows(path, start, fields), 1):
+                        yield of_value(f"{path}: row {number}", row)
                     continue
-                for number, line in enumerate(file, 1):
+                text = inputs.text(file, start)
+                if not fields:
+                    yield text.read()
+                    continue
+                for number, line in enumerate(text, 1):
                     if line.strip():
-                        yield of_line(f"{path}:{number}", line)
-        except OSError as error:
-            fail(66, f"{path}: {error.strerror}")
+                        yield of_value(f"{path}:{number}", parse(f"{path}:{number}", line))
+        except inputs.InputError as error:
+            fail(error.status, error)
         except UnicodeDecodeError as error:
             fail(65, f"{path}: not UTF-8: {error}")
+        except Exception as error:
+            if inputs.damaged(error):
+                fail(65, f"{path}: damaged: {error}")
+            if not isinstance(error, OSError):
+                raise
+            fail(66, f"{path}: {error.strerror}")
 
 
 def parse(where, line):
@@ -236,20 +257,59 @@ def batches(texts):
         yield batch
 
 
-def end_of_text_of(tokenizer, name):
-    for candidate in [name] if name else END_OF_TEXT:
-        token = tokenizer.token_to_id(candidate)
+def configured_end(path):
+    """The token that ends a document, as the tokenizer_config.json beside the tokenizer has it. None: it has none."""
+    path = os.path.join(os.path.dirname(path), "tokenizer_config.json")
+    try:
+        with open(path, encoding="utf-8") as file:
+            config = json.load(file)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        fail(66, f"{path}: {error.strerror}")
+    except (ValueError, RecursionError) as error:
+        fail(65, f"{path}: not JSON: {error}")
+    token = config.get("eos_token") if isinstance(config, dict) else None
+    return token.get("content") if isinstance(token, dict) else token
+
+
+def end_of_text_of(tokenizer, name, path):
+    """The id that ends a document: of the token NAME, or of the one that tokenizer_config.json names, or of a well-known one."""
+    if name:
+        names, missing = [name], (64, f"--end-of-text {name}: the tokenizer has no such token")
+    elif configured_end(path):
+        names = [configured_end(path)]
+        missing = 65, f"{path}: no token {json.dumps(names[0])}, which the tokenizer_config.json beside it names as eos_token; --end-of-text TOKEN names another"
+    else:
+        names = END_OF_TEXT
+        missing = 64, "name the token that ends a document: --end-of-text TOKEN; the tokenizer has none of " + ", ".join(END_OF_TEXT)
+    for token in (tokenizer.token_to_id(one) for one in names if isinstance(one, str)):
         if token is not None:
             return token
-    fail(64, f"--end-of-text {name}: the tokenizer has no such token" if name else
-         "name the token that ends a document: --end-of-text TOKEN; the tokenizer has none of " + ", ".join(END_OF_TEXT))
+    fail(*missing)
 
 
-def encode(tokenizer, text):
+def beginning_of(tokenizer):
+    """The ids that the tokenizer's post-processor puts before those of a text, of any that has some."""
+    for text in itertools.chain(["a"], tokenizer.get_vocab()):
+        encoded = tokenizer.encode(text)
+        if 0 in encoded.special_tokens_mask:
+            return encoded.ids[:encoded.special_tokens_mask.index(0)]
+    return []
+
+
+def say_ends(tokenizer, begin, end, put_begin):
+    named = [f"{tokenizer.id_to_token(token)} ({token})" for token in begin + [end]]
+    began = " ".join(named[:-1]) or "no token of their own"
+    why = "--no-bos leaves it out" if begin else "the tokenizer's post-processor puts none there" if put_begin else "--no-bos"
+    print(f"tokens_hf.py: documents begin with {began}, and end with {named[-1]}; {why}", file=sys.stderr)
+
+
+def encode(tokenizer, begin, text):
     ids = tokenizer.encode(text, add_special_tokens=False).ids
-    if not ids:
+    if not begin + ids:
         fail(65, f"--encode {text!r}: no tokens")
-    print(*ids)
+    print(*begin, *ids)
 
 
 def decode(tokenizer, lines):
@@ -267,8 +327,7 @@ def decode(tokenizer, lines):
 
 
 def own_program():
-    folder = os.path.dirname(os.path.realpath(__file__))
-    paths = [os.path.join(folder, above, "penstock-tokens") for above in ("..", "../..")]
+    paths = [os.path.join(FOLDER, above, "penstock-tokens") for above in ("..", "../..")]
     return next(filter(os.path.exists, paths), "penstock-tokens")
 
 
@@ -292,11 +351,12 @@ def read_arguments():
     parser = Parser(allow_abbrev=False, description=__doc__.splitlines()[0], epilog="Other options are penstock-tokens' own.")
     parser.add_argument("tokenizer", help="tokenizer.json")
     parser.add_argument("-V", "--version", action="version", version=f"%(prog)s (penstock) {VERSION}")
-    parser.add_argument("inputs", nargs="*", metavar="FILE", help="text, or JSON lines; - is standard input")
-    parser.add_argument("--field", action=Once, help="inputs are JSON lines; a document is the text of this field")
+    parser.add_argument("inputs", nargs="*", metavar="FILE", help="text, or JSON lines, also compressed by gzip or zstd; Parquet or Arrow files, or a folder of these; - is standard input")
+    parser.add_argument("--field", action=Once, help="inputs are JSON lines or tables; a document is the text of this field, or column")
     parser.add_argument("--prompt-field", action=Once, help="the text of this field comes before that of --field, and does not count as a target")
-    parser.add_argument("--messages", action=Once, nargs=0, default=False, help="inputs are JSON lines with chats, for the tokenizer's chat template")
-    parser.add_argument("--end-of-text", action=Once, metavar="TOKEN", help="the token that ends a document, as text [the first known one]")
+    parser.add_argument("--messages", action=Once, nargs=0, default=False, help="inputs are JSON lines or tables with chats, for the tokenizer's chat template")
+    parser.add_argument("--end-of-text", action=Once, metavar="TOKEN", help="the token that ends a document, as text [that of tokenizer_config.json, else the first known one]")
+    parser.add_argument("--no-bos", action=Once, nargs=0, default=False, help="documents begin without what the tokenizer's post-processor puts there")
     parser.add_argument("-o", "--output", action=Once, metavar="OUT", help="the token file to write")
     parser.add_argument("--encode", action=Once, metavar="TEXT", help="print the numbers of a text's tokens, and write no file")
     parser.add_argument("--decode", action=Once, nargs=0, default=False, help="print the text of standard input's lines of numbers, and write no file")
@@ -308,40 +368,44 @@ def read_arguments():
     ways = [arguments.encode is not None, arguments.decode, arguments.output is not None]
     if sum(ways) != 1 or (arguments.output is not None) != bool(arguments.inputs):
         fail(64, "choose one of -o OUT FILE..., --encode TEXT and --decode")
+    try:
+        arguments.inputs = [file for path in arguments.inputs for file in inputs.files_of(path)]
+    except inputs.InputError as error:
+        fail(error.status, error)
     for path in [arguments.tokenizer, *arguments.inputs] if arguments.output is not None else []:
         for written in (arguments.output, arguments.output + ".tmp"):
             if os.path.isfile(written) and os.path.exists(path) and os.path.samefile(written, path):
                 fail(64, f"-o {arguments.output}: {'' if written == arguments.output else 'its temporary file is '}the same file as {path}")
     if arguments.messages and arguments.field is not None:
         fail(64, "choose one of --field and --messages")
+    if arguments.messages and arguments.no_bos:
+        fail(64, "--no-bos: of chats the chat template says how they begin")
     if arguments.prompt_field is not None and arguments.field is None:
         fail(64, "--prompt-field: the prompt of what --field names: it needs --field")
     return arguments
 
 
-def texts(arguments, tokenizer, end):
+def texts(arguments, tokenizer, begin, end):
     """The ids of each document."""
     field = arguments.field
-    of_line = None if field is None else lambda where, line: text_of(where, parse(where, line), field)
-    for batch in batches(documents(arguments.inputs, of_line)):
+    for batch in batches(documents(arguments.inputs, [field] if field is not None else [], lambda where, value: text_of(where, value, field))):
         for encoded in tokenizer.encode_batch(batch, add_special_tokens=False):
-            yield encoded.ids + [end], []
+            yield begin + encoded.ids + [end], []
 
 
 def chats(arguments, template):
     """The ids and the mask of each chat."""
-    return documents(arguments.inputs, lambda where, line: template.encode(where, Chat(where, parse(where, line))))
+    return documents(arguments.inputs, CHAT_FIELDS, lambda where, value: template.encode(where, Chat(where, value)))
 
 
-def completions(arguments, tokenizer, end):
+def completions(arguments, tokenizer, begin, end):
     """The ids and the mask of each prompt with its completion."""
-    def encode(where, line):
-        value = parse(where, line)
+    def encode(where, value):
         prompt, completion = (tokenizer.encode(text_of(where, value, field), add_special_tokens=False).ids
                               for field in (arguments.prompt_field, arguments.field))
-        return prompt + completion + [end], [0] * len(prompt) + [1] * (len(completion) + 1)
+        return begin + prompt + completion + [end], [0] * len(begin + prompt) + [1] * (len(completion) + 1)
 
-    return documents(arguments.inputs, encode)
+    return documents(arguments.inputs, [arguments.prompt_field, arguments.field], encode)
 
 
 def little_endian(ids, wide):
@@ -357,24 +421,31 @@ def main():
         tokenizer = Tokenizer.from_file(arguments.tokenizer)
     except Exception as error:  # the package raises nothing narrower
         fail(65, f"{arguments.tokenizer}: {error}")
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    begin = [] if arguments.no_bos or arguments.messages else beginning_of(tokenizer)
     if arguments.encode is not None or arguments.decode:
-        encode(tokenizer, arguments.encode) if arguments.encode is not None else decode(tokenizer, sys.stdin)
+        encode(tokenizer, begin, arguments.encode) if arguments.encode is not None else decode(tokenizer, sys.stdin)
         return
     template = ChatTemplate(arguments.tokenizer, arguments.end_of_text) if arguments.messages else None
-    end = end_of_text_of(tokenizer, arguments.end_of_text or (template and template.tokenizer.eos_token))
+    end = end_of_text_of(tokenizer, arguments.end_of_text or (template and template.tokenizer.eos_token), arguments.tokenizer)
     wide = max(tokenizer.get_vocab_size(), len(template.tokenizer) if template else 0) > 65536
     command = [arguments.program, "--ids", "32" if wide else "16", "--end-of-text", str(end), "-o", arguments.output]
     command += ["--pack", arguments.pack] if arguments.pack else []
     command += ["--pad-to", arguments.pad_to] if arguments.pad_to else []
     command += ["--single"] if arguments.single else []
     masked = arguments.messages or arguments.prompt_field is not None
+    if end in begin and arguments.pack and not masked:
+        fail(64, f"documents begin with {tokenizer.id_to_token(end)}, which ends them: --pack needs --no-bos, or another --end-of-text")
     command += ["--masks"] if masked else []
     try:
         writer = subprocess.Popen(command + ["-"], stdin=subprocess.PIPE)
     except OSError as error:
         fail(66, f"--program {arguments.program}: {error.strerror}")
     try:
-        encoded = chats(arguments, template) if template else (completions if masked else texts)(arguments, tokenizer, end)
+        if not template:
+            say_ends(tokenizer, begin, end, not arguments.no_bos)
+        encoded = chats(arguments, template) if template else (completions if masked else texts)(arguments, tokenizer, begin, end)
         for ids, mask in encoded:
             counted = struct.pack("<I", len(ids)) if masked else b""
             writer.stdin.write(counted + little_endian(ids, wide) + bytes(mask))
