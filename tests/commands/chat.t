@@ -94,7 +94,9 @@ exec 3>in 4<out
 echo w7 >&3
 read -r reply <&4
 is "a message is answered before the next one comes" "$reply" "$(sed -n 1p got)"
-kill -TERM "$(children $pid)"
+child=$(children $pid)
+kill -TERM "$child"
+while lives "$child"; do sleep 0.05; done
 echo w8 >&3
 wait $pid
 is "a run that a signal ends: status" "$? $(complaints err)" "0 "
