@@ -40,3 +40,22 @@ int pen_output_write(int fd, const void *bytes, size_t count) {
   }
   return result;
 }
+
+bool pen_output_await_input(int fd, bool (*ends)(const void *context), const void *context) {
+  enum { ASK_MS = 100 };
+  struct pollfd polled = {.fd = fd, .events = POLLIN};
+  bool ended = ends(context);
+  if (ended || poll(&polled, 1, 0) > 0) {
+    return !ended;
+  }
+  if (on_wait != NULL) {
+    on_wait(true);
+  }
+  while (!ended && poll(&polled, 1, ASK_MS) <= 0) {
+    ended = ends(context);
+  }
+  if (on_wait != NULL) {
+    on_wait(false);
+  }
+  return !ended;
+}

@@ -43,7 +43,7 @@ enum pen_phase {
   PEN_PHASE_CONNECT,
   PEN_PHASE_STEPS,
   PEN_PHASE_SAVE,
-  PEN_PHASE_OUTPUT, /* it waits for the reader of what it writes */
+  PEN_PHASE_OUTPUT, /* it waits for the reader of what it writes, or for its input */
   PEN_PHASE_END
 };
 

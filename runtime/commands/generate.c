@@ -8,6 +8,9 @@
  * the texts and on the next step. There are two entries, used alternately: before an entry is
  * written again, all ranks have begun a later step.
  *
+ * With --stream a step without texts lets all ranks get what the one that draws reads meanwhile of
+ * the next prompt: the entries have this in place of tokens.
+ *
  * Of tensor ranks each computes some columns of the logits. The hook is then on
  * CROSS_ENTROPY_COLUMNS, and puts them into memory that the tensor ranks share, from which the
  * first one samples after the step. In the step it has got the loss of every other, which follows
@@ -31,6 +34,7 @@
 #include "runtime/base/text_writer.h"
 #include "runtime/commands/generation_step.h"
 #include "runtime/commands/logits.h"
+#include "runtime/commands/prompt_stream.h"
 #include "runtime/commands/sample.h"
 #include "runtime/commands/texts.h"
 #include "runtime/device/stream_state.h"
@@ -70,6 +74,8 @@ static struct {
   bool keeps_columns; /* the step's logits are in `joined` */
   uint64_t last_step; /* of the run: whose tokens are taken next */
   bool samples;       /* the command is train */
+  bool streams;       /* more prompts may come */
+  bool listens;       /* the current step is one in which a part of one comes */
   uint64_t start_ns;  /* of the first step */
 } generation;
 
@@ -97,11 +103,15 @@ void pen_generate_open(const struct pen_run *run, const struct pen_buckets *buck
                                               .top_p = options->top_p,
                                               .min_p = options->min_p};
   generation.texts = pen_texts_open(run->plan, options, prompts);
+  generation.streams = options->stream;
   open_joined(run);
 }
 
 uint64_t pen_generate_steps(void) {
   uint64_t steps = 1; /* each reads a token, and there may be one more after the last text */
+  if (generation.streams) {
+    return INT64_MAX;
+  }
   for (uint64_t i = 0; i < generation.texts.count; i++) {
     steps += generation.texts.text[i].capacity;
   }
@@ -315,7 +325,7 @@ static bool join_fetched(const struct pen_vm *vm) {
   return pen_endpoint_barrier(vm->endpoint);
 }
 
-/* Samples, after the step, where it was not done within. */
+/* Samples, after the step, where it was not done within; or reads a prompt. */
 static bool stepped(const struct pen_run *run, struct pen_vm *vm) {
   generation.last_step = vm->run_step;
   fetch_and_draw(vm);
@@ -327,6 +337,10 @@ static bool stepped(const struct pen_run *run, struct pen_vm *vm) {
     if (generation.step.row[r].samples) {
       draw_from(vm, r, generation.joined + r * (size_t)vm->plan->vocab);
     }
+  }
+  if (generation.listens && shows(run)) {
+    pen_prompt_stream_read(&run->shared, vm->plan->vocab,
+                           sampled_of(vm->endpoint->self, vm->run_step, 0));
   }
   return true;
 }
@@ -382,24 +396,40 @@ static void take_tokens(const struct pen_run *run) {
   }
 }
 
+/* Takes a part of a prompt; when it is whole its texts begin. */
+static void take_prompt(const struct pen_run *run) {
+  const uint32_t reader = pen_last_stage_process(run->plan, run->profile);
+  const enum pen_prompt_part state =
+      pen_prompt_stream_take(sampled_of(&run->shared.ranks[reader], generation.last_step, 0));
+  generation.streams = state != PEN_PROMPT_NONE;
+  if (state == PEN_PROMPT_WHOLE) {
+    pen_texts_restart(&generation.texts);
+    generation.plan = pen_generation_plan_of(generation.buckets);
+  }
+}
+
 /* Decides what a step reads. */
 static void plan_step(const struct pen_run *run, uint64_t step) {
   if (step == 0) {
     generation.plan = pen_generation_plan_of(generation.buckets);
+    generation.plan.next_text = generation.streams ? generation.texts.count : 0;
     generation.start_ns = pen_now_ns();
+  } else if (generation.listens) {
+    take_prompt(run);
   } else {
     take_tokens(run);
   }
   pen_generation_next(&generation.plan, &generation.texts, &generation.step);
+  generation.listens = at_end() && generation.streams;
 }
 
-/* Chooses the profile and the tokens of a step. The run ends with the last text. */
+/* Chooses the profile and the tokens of a step. The run ends with the last text, or prompt. */
 static uint32_t choose(const struct pen_run *run, uint64_t step) {
   plan_step(run, step);
   if (shows(run)) {
     pen_texts_show(&generation.texts);
   }
-  if (at_end()) {
+  if (at_end() && !generation.listens) {
     pen_shared_request_stop(&run->shared, PEN_STOP_BY_COMMAND);
   }
   return generation.step.bucket;
@@ -434,7 +464,7 @@ static void left(const struct pen_run *run, struct pen_vm *vm) {
   }
   pen_texts_show(&generation.texts);
   pen_texts_close(&generation.texts);
-  if (!generation.options->quiet) {
+  if (!generation.options->quiet && !generation.options->stream) {
     report_rate();
   }
 }

@@ -100,7 +100,8 @@ static void plan_window(struct pen_generation_plan *plan, const struct pen_text_
     s++;
   }
   if (s == plan->slot_count) {
-    step->bucket = 0;
+    const uint32_t cached = find_cached(plan->buckets, 1, false);
+    step->bucket = cached == PEN_NONE ? 0 : cached;
     return;
   }
   const uint64_t written = texts->text[plan->slot[s].text].written;

@@ -19,6 +19,8 @@ libruntime_a_SOURCES += \
   %reldir%/measure_costs.h \
   %reldir%/message_times.c \
   %reldir%/message_times.h \
+  %reldir%/prompt_stream.c \
+  %reldir%/prompt_stream.h \
   %reldir%/prompts.c \
   %reldir%/prompts.h \
   %reldir%/sample.c \

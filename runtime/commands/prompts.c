@@ -13,6 +13,7 @@
 #include "base/input_file.h"
 #include "runtime/base/check.h"
 #include "runtime/base/crc32.h"
+#include "runtime/commands/prompt_stream.h"
 
 /* Where a prompt comes from, for messages, and the exit status if it is wrong. */
 struct source {
@@ -153,9 +154,13 @@ static struct pen_prompts read_file(const struct pen_plan *plan, const char *pat
 
 struct pen_prompts pen_prompts_read(const struct pen_plan *plan,
                                     const struct pen_options *options) {
-  if ((options->prompt == NULL) == (options->prompts == NULL)) {
-    pen_fail(PEN_EXIT_USAGE,
-             "generate needs either --prompt TEXT, the text to continue, or --prompts FILE");
+  if ((options->prompt != NULL) + (options->prompts != NULL) + options->stream != 1) {
+    pen_fail(
+        PEN_EXIT_USAGE,
+        "generate needs either --prompt TEXT, the text to continue, --prompts FILE or --stream");
+  }
+  if (options->stream) {
+    return pen_prompt_stream_open();
   }
   if (options->prompts != NULL) {
     return read_file(plan, options->prompts);

@@ -1,4 +1,5 @@
-/* prompts.h: the prompts of generate: the one of --prompt, or those of the file of --prompts.
+/* prompts.h: the prompts of generate: the one of --prompt, those of the file of --prompts, or those
+ * of --stream (prompt_stream.h).
  *
  * A file has a JSON object with a string `prompt` on each line, and maybe a whole number `seed`;
  * other members are ignored, and so are empty lines. Models with a vocabulary of at most
@@ -30,7 +31,7 @@ struct pen_prompts {
 };
 
 /* Reads them, for the whole run. Fails: 64 on a prompt of --prompt, or if not exactly one of the
- * two options is given; 66 if the file cannot be read; 65 on a line of it, or if it has none. */
+ * options is given; 66 if the file cannot be read; 65 on a line of it, or if it has none. */
 struct pen_prompts pen_prompts_read(const struct pen_plan *plan, const struct pen_options *options);
 
 /* A checksum of the tokens and seeds of all prompts. */

@@ -68,10 +68,12 @@ struct pen_text_list pen_texts_open(const struct pen_plan *plan, const struct pe
                                       .key = prompt->has_seed ? key_of(prompt->seed) : key,
                                       .number = prompt->has_seed ? i % options->samples : i,
                                       .written = prompt->token_count,
-                                      .capacity = prompt->token_count + options->tokens};
+                                      .capacity = prompt->token_count + options->tokens,
+                                      .ended = options->stream};
     memcpy(token, prompt->token, prompt->token_count * sizeof *token);
     token += texts.text[i].capacity;
   }
+  texts.shown_count = options->stream ? texts.count : 0;
   return texts;
 }
 
@@ -92,9 +94,13 @@ void pen_text_append(const struct pen_text_list *texts, struct pen_text *text, u
 void pen_texts_restart(struct pen_text_list *texts) {
   for (uint64_t i = 0; i < texts->count; i++) {
     struct pen_text *text = &texts->text[i];
-    text->written = text->prompt->token_count;
+    const uint64_t count = text->prompt->token_count;
+    memcpy(text->token, text->prompt->token, count * sizeof *text->token);
+    text->written = count;
+    text->capacity = count + texts->options->tokens;
     text->ended = text->stopped = false;
   }
+  texts->shown_count = texts->shown_tokens = 0;
 }
 
 static _Noreturn void fail_output(void) {
@@ -111,12 +117,13 @@ static void print(const char *text, size_t bytes) {
 
 static void print_tokens(const struct pen_text_list *texts, const uint32_t *tokens,
                          uint64_t count) {
+  const bool ids = texts->vocab > PEN_BYTE_VOCAB || texts->options->stream;
   char text[32];
   for (uint64_t t = 0; t < count; t++) {
-    int bytes = texts->vocab > PEN_BYTE_VOCAB ? snprintf(text, sizeof text, "%u ", tokens[t])
-                                              : snprintf(text, sizeof text, "%c", (int)tokens[t]);
-    bool unprintable = texts->vocab <= PEN_BYTE_VOCAB && (tokens[t] < 32 || tokens[t] == 127) &&
-                       tokens[t] != '\n' && tokens[t] != '\t';
+    int bytes = ids ? snprintf(text, sizeof text, "%u ", tokens[t])
+                    : snprintf(text, sizeof text, "%c", (int)tokens[t]);
+    bool unprintable =
+        !ids && (tokens[t] < 32 || tokens[t] == 127) && tokens[t] != '\n' && tokens[t] != '\t';
     if (unprintable && isatty(STDOUT_FILENO)) {
       text[0] = '?'; /* no control characters to a terminal */
     }
@@ -124,9 +131,13 @@ static void print_tokens(const struct pen_text_list *texts, const uint32_t *toke
   }
 }
 
-/* Prints the tokens that are new, and before the first of several texts' its number. */
+/* Prints the tokens that are new, and before the first of several texts' its number; of --stream
+ * neither this nor the prompt. */
 static void print_text(struct pen_text_list *texts, const struct pen_text *text) {
   char heading[64];
+  if (texts->shown_tokens == 0 && texts->options->stream) {
+    texts->shown_tokens = text->prompt->token_count;
+  }
   if (texts->shown_tokens == 0 && texts->count > 1) {
     int bytes =
         snprintf(heading, sizeof heading, "--- %llu\n", (unsigned long long)texts->shown_count + 1);

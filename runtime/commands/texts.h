@@ -2,8 +2,9 @@
  * prompts.
  *
  * All ranks have the same texts after a step. One of them prints: a text of --prompt token by
- * token, as soon as the texts before it have ended; of --prompts FILE a JSON line for each text
- * that has ended, in order: {"prompt": ..., "text": ...}, with --stop also "finish_reason". */
+ * token, as soon as the texts before it have ended; of --stream likewise, but only the ids that are
+ * drawn; of --prompts FILE a JSON line for each text that has ended, in order: {"prompt": ...,
+ * "text": ...}, with --stop also "finish_reason". */
 #ifndef PEN_TEXTS_H
 #define PEN_TEXTS_H
 
@@ -32,14 +33,15 @@ struct pen_text_list {
   uint64_t shown_count, shown_tokens; /* texts printed whole; tokens printed of the next one */
 };
 
-/* Allocates the texts. Fails (64) if memory does not hold them, or if --stop is no list of ids. */
+/* Allocates the texts; of --stream they have ended until they begin anew. Fails (64) if memory does
+ * not hold them, or if --stop is no list of ids. */
 struct pen_text_list pen_texts_open(const struct pen_plan *plan, const struct pen_options *options,
                                     const struct pen_prompts *prompts);
 
 /* Appends a sampled token; PEN_NONE ends the text without one. */
 void pen_text_append(const struct pen_text_list *texts, struct pen_text *text, uint32_t token);
 
-/* Begins all texts anew. */
+/* Begins all texts anew, from what their prompts are now. */
 void pen_texts_restart(struct pen_text_list *texts);
 
 /* Write the prompt of a text, and what continues it, as JSON strings. The tokens of the

@@ -79,6 +79,29 @@ is "with a message of the system" "$(talk --prompt w7 --chat --system w9 --token
   "$(ids --prompt '2 1 5 9 0 1 3 7 0 1 4' --tokens 4 | as_words 11 | sed 's/^ //')"
 is "plain lines" "$(echo 'w7 w8' | talk --plain --tokens 5)" "$(ids --prompt '2 7 8' --tokens 5 | as_words 3)"
 
+cat >counted <<'STOP'
+#!/bin/sh
+echo "$1 $2" >>starts
+exec ./words "$@"
+STOP
+chmod +x counted
+printf 'w7\nw8\n' | "$python" -B "$chat" ./counted --checkpoint run --tokens 4 >again
+is "in one run" "$(cmp got again)$(tr '\n' ' ' <starts)" "info --json generate --stream "
+mkfifo in out
+"$python" -B "$chat" ./words --checkpoint run --tokens 4 <in >out 2>err &
+pid=$!
+exec 3>in 4<out
+echo w7 >&3
+read -r reply <&4
+is "a message is answered before the next one comes" "$reply" "$(sed -n 1p got)"
+child=$(children $pid)
+kill -TERM "$child"
+while lives "$child"; do sleep 0.05; done
+echo w8 >&3
+wait $pid
+is "a run that a signal ends: status" "$? $(complaints err)" "0 "
+exec 3>&- 4<&-
+
 # ---- characters of several bytes, and a vocabulary of bytes ----
 mkdir bytes
 cat >bytes.py <<'END'

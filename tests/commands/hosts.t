@@ -101,6 +101,17 @@ echo '{"prompt": "Once"}' >"$scratch/prompts.json"
 is "they are generate's" "$(sed -n 's/^{"event":"sample","step":4,"prompt":"Once","text":\(".*"\)}$/{"prompt": "Once", "text": \1}/p' "$scratch/1f1b.two.log")" \
   "$("$scratch/1f1b.shm" generate --seed 7 --prompts "$scratch/prompts.json" --tokens 20 --checkpoint "$scratch/1f1b.shm.ckpt" 2>/dev/null)"
 
+# Lines are read where texts are printed.
+cat >"$scratch/streams" <<'END'
+#!/bin/sh
+{ printf '79 110 99 101\n'; seq -s ' ' 1 200; } | exec "$@" --stream --tokens 20 --quiet
+END
+chmod +x "$scratch/streams"
+"$scratch/streams" "$scratch/1f1b.shm" generate --checkpoint "$scratch/1f1b.shm.ckpt" >"$scratch/lines"
+ok "lines on two hosts" on_hosts 2 streams "$scratch/1f1b.two" generate --checkpoint "$scratch/1f1b.shm.ckpt"
+is "have the texts of one" "$(cat "$scratch"/out.[12])" "$(cat "$scratch/lines")"
+is "one each" "$(wc -lw <"$scratch/lines" | tr -s ' ')" " 2 40"
+
 # One replica scores and generates: hosts without its ranks wait.
 "$scratch/replicas.shm" score --data "$scratch/data.bin" --checkpoint "$scratch/replicas.shm.ckpt" --output "$scratch/scores.one" >"$scratch/score"
 "$scratch/replicas.shm" generate --prompt Once --tokens 20 --checkpoint "$scratch/replicas.shm.ckpt" >"$scratch/text"

@@ -88,6 +88,7 @@ COMMAND_TESTS = \
   %reldir%/search_command.t \
   %reldir%/search_report.t \
   %reldir%/secret.t \
+  %reldir%/stream.t \
   %reldir%/tensor.t \
   %reldir%/tensor_audit.t \
   %reldir%/tensor_fallback.t \

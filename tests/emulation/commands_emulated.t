@@ -120,7 +120,10 @@ for chunks in plain chunks; do
 done
 for name in cpu one $links; do
   ok "$name generates" sh -c "./plain_$name generate --checkpoint alone.ckpt --prompt ABCD --tokens 40 --samples 2 --seed 3 >$name.text"
+  ok "$name continues lines" sh -c "printf '65 66 67 68\n1\n' | ./plain_$name generate --checkpoint alone.ckpt --stream --tokens 40 --seed 3 >$name.lines"
 done
+is "a text for each line" "$(awk '{ print NF }' cpu.lines | tr '\n' ' ')" "40 40 "
+for name in one $links; do ok "$name: the CPU's ids" cmp cpu.lines "$name.lines"; done
 ok "the CPU's text" cmp cpu.text one.text
 for link in $links; do ok "over $link the same" cmp one.text "$link.text"; done
 is "two samples of the prompt and forty tokens" "$(grep -c '^ABCD' one.text) $(test "$(wc -c <one.text)" -gt 88 && echo long)" "2 long"

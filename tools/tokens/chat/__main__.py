@@ -1,7 +1,7 @@
 """penstock-chat: text in and out of a deployed binary, by the tokenizer that its checkpoint keeps.
 
     command.py      the command line, the prompt or the turns of a chat
-    generation.py   starts the binary's generate, which reads and writes token ids
+    generation.py   the binary's generate, which reads and writes token ids
     text.py         the tokenizer, its chat template and what ends a reply
     failure.py      penstock-report's (tools/report)
 

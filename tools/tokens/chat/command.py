@@ -139,16 +139,20 @@ def answer(options):
     folder = options.tokenizer or find_folder(options.checkpoint or options.init)
     text = Text(folder)
     weights = ["--checkpoint", options.checkpoint] if options.checkpoint else ["--init", options.init]
-    generation = Generation(options.binary, model, weights + options.passed, text.stop_ids(), options.stop, say)
     if options.prompt is None and (options.plain or not text.has_template()) and options.system:
         raise Failure(USAGE, "--system: there is no chat: the lines are plain texts")
+    if options.prompt is not None and options.system and not options.chat:
+        raise Failure(USAGE, "--system needs --chat: the prompt is a plain text")
+    with Generation(options.binary, model, weights + options.passed, text.stop_ids(), options.stop, say) as generation:
+        answer_all(generation, text, options)
+
+
+def answer_all(generation, text, options):
     if options.prompt is None:
         answer_lines(generation, text, options)
     elif options.chat:
         chat = [{"role": "system", "content": options.system}] if options.system else []
         reply(generation, text, text.ids_of_chat(chat + [{"role": "user", "content": options.prompt}]), True)
-    elif options.system:
-        raise Failure(USAGE, "--system needs --chat: the prompt is a plain text")
     else:
         reply(generation, text, text.ids_of(options.prompt), False)
 

@@ -1,21 +1,17 @@
-"""generation.py: runs the binary's generate once for each reply.
-
-Models with a vocabulary above BYTE_VOCAB read and write token ids as numbers, others as bytes."""
+"""generation.py: runs the binary's generate --stream, which reads a line of token ids for each reply and writes those of the reply."""
 import json
 import os
 import subprocess
 
-from failure import BAD_DATA, NO_INPUT, USAGE, Failure
+from failure import BAD_DATA, NO_INPUT, Failure
 
-BYTE_VOCAB = 256
-PROMPT_BYTES_MAX = 120000  # Linux has a limit of 128 KiB for an argument
 PART_BYTES = 1 << 16
 
 
-def start(binary, arguments):
+def start(binary, arguments, stdin=subprocess.DEVNULL):
     path = binary if os.sep in binary or not os.path.exists(binary) else os.path.join(os.curdir, binary)
     try:
-        return subprocess.Popen([path, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+        return subprocess.Popen([path, *arguments], stdin=stdin, stdout=subprocess.PIPE)
     except OSError as error:
         raise Failure(NO_INPUT, f"{binary}: {error.strerror}") from error
 
@@ -34,57 +30,58 @@ def model_of(binary):
 
 
 class Generation:
+    """A context, in which one process makes all replies; it starts with the first."""
+
     def __init__(self, binary, model, options, stops, more_stops, say):
         self.binary, self.vocab, self.sequence, self.say = binary, model["vocab"], model["sequence"], say
         ids = [str(token) for token in stops if token < self.vocab] + ([more_stops] if more_stops else [])
         self.options = options + (["--stop", ",".join(ids)] if ids else []) + ["--quiet"]
         self.is_long = False
+        self.child = None
 
-    def prompt_of(self, ids):
-        """The argument of --prompt."""
-        for token in ids:
-            if token >= self.vocab:
-                raise Failure(BAD_DATA, f"token {token} of the prompt: the model's vocab is {self.vocab}: the tokenizer is another model's")
-        if self.vocab <= BYTE_VOCAB and 0 in ids:
-            raise Failure(BAD_DATA, "token 0 in the prompt: models with a vocabulary of at most 256 take no byte 0")
-        prompt = bytes(ids) if self.vocab <= BYTE_VOCAB else " ".join(map(str, ids)).encode()
-        if len(prompt) > PROMPT_BYTES_MAX:
-            raise Failure(USAGE, f"a prompt of {len(ids)} tokens: their numbers take {len(prompt)} bytes, at most {PROMPT_BYTES_MAX}")
-        return prompt
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, trace):
+        if self.child is not None:
+            self.end(kind is None)
+
+    def end(self, checks):
+        """The end of its input ends the process. An error of it, which it has reported, is raised if asked for."""
+        child, self.child = self.child, None
+        for pipe in (child.stdin, child.stdout):
+            pipe.close()
+        status = child.wait()
+        if checks and status != 0:
+            raise Failure(status if status > 0 else 128 - status, "")
 
     def continue_ids(self, ids):
         """The ids of the reply, as they are drawn."""
+        for token in ids:
+            if token >= self.vocab:
+                raise Failure(BAD_DATA, f"token {token} of the prompt: the model's vocab is {self.vocab}: the tokenizer is another model's")
         if len(ids) > self.sequence and not self.is_long:
             self.say(f"the text has {len(ids)} tokens: the model reads the last {self.sequence}")
             self.is_long = True
-        child = start(self.binary, ["generate", "--prompt", self.prompt_of(ids), *self.options])
+        if self.child is None:
+            self.child = start(self.binary, ["generate", "--stream", *self.options], subprocess.PIPE)
         try:
-            read = read_bytes if self.vocab <= BYTE_VOCAB else read_numbers
-            for index, token in enumerate(read(child.stdout.fileno())):
-                if index >= len(ids):
-                    yield token
-        finally:
-            child.stdout.close()
-            status = child.wait()
-        if status != 0:
-            raise Failure(status if status > 0 else 128 - status, "")  # it has said why
+            self.write(" ".join(map(str, ids)).encode() + b"\n")
+        except BrokenPipeError:
+            pass  # it has ended, which the next read says
+        return self.read_ids()
 
+    def write(self, line):
+        while line:
+            line = line[os.write(self.child.stdin.fileno(), line):]
 
-def read_numbers(fd):
-    rest = b""
-    while True:
-        part = os.read(fd, PART_BYTES)
-        *whole, rest = (rest + part).split(b" ")
-        yield from map(int, filter(bytes.strip, whole))
-        if not part:
-            return  # what is left is the end of the line
-
-
-def read_bytes(fd):
-    held = b""  # the last byte may be the end of the line
-    while True:
-        part = os.read(fd, PART_BYTES)
-        if not part:
-            return
-        yield from (held + part)[:-1]
-        held = part[-1:]
+    def read_ids(self):
+        """Up to the end of a line, with a space after each id."""
+        rest = b""
+        while rest != b"\n":
+            part = os.read(self.child.stdout.fileno(), PART_BYTES)
+            if not part:
+                self.end(True)
+                raise Failure(0, "")  # a signal has ended it, or another host prints
+            *whole, rest = (rest + part).split(b" ")
+            yield from map(int, whole)
