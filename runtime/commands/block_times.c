@@ -17,6 +17,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/comm/shared_control.h"
+#include "runtime/data/windows.h"
 #include "runtime/observe/trace.h"
 #include "runtime/rank/rank.h"
 #include "runtime/rank/run.h"

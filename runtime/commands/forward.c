@@ -20,6 +20,7 @@
 #include "runtime/commands/score.h"
 #include "runtime/commands/score_logits.h"
 #include "runtime/commands/setup.h"
+#include "runtime/data/windows.h"
 #include "runtime/exec/op_hook.h"
 #include "runtime/observe/step_log.h"
 #include "runtime/storage/checkpoint_load.h"

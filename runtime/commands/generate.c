@@ -22,7 +22,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,23 +31,18 @@
 #include "runtime/base/check.h"
 #include "runtime/base/files.h"
 #include "runtime/base/text_writer.h"
+#include "runtime/commands/columns.h"
+#include "runtime/commands/draw.h"
 #include "runtime/commands/generation_step.h"
 #include "runtime/commands/logits.h"
 #include "runtime/commands/prompt_stream.h"
-#include "runtime/commands/sample.h"
 #include "runtime/commands/texts.h"
 #include "runtime/device/stream_state.h"
 #include "runtime/exec/op_hook.h"
 #include "runtime/storage/tensor_splits.h"
 
-/* Operands of CROSS_ENTROPY and CROSS_ENTROPY_COLUMNS, and dims of the latter. */
-enum { LOGITS = 0, LOSS = 3, COLUMNS_LOSS = 5, COLUMNS = 1, FIRST_COLUMN = 2 };
-
-/* Some columns of the logits, [rows of a step][count], of the model's dtype. */
-struct columns {
-  unsigned char *logits;
-  size_t count, first;
-};
+/* Operands of CROSS_ENTROPY and CROSS_ENTROPY_COLUMNS. */
+enum { LOGITS = 0, LOSS = 3, COLUMNS_LOSS = 5 };
 
 static struct {
   const struct pen_buckets *buckets; /* of the run */
@@ -56,19 +50,15 @@ static struct {
   struct pen_text_list texts;
   struct pen_generation_plan plan;
   struct pen_generation_step step; /* the current one */
-  struct pen_sampling sampling;
+  struct pen_draw draw;
   struct {
     struct pen_op_hook tokens, positions, last_tokens, loss, columns_loss;
-    const unsigned char *logits; /* on a device: of the rank of the last stage */
-    struct columns *splits;      /* on a device, of one of several tensor ranks: in pinned memory */
-    uint32_t split_count;
+    const unsigned char *logits;       /* on a device: of the rank of the last stage */
+    struct pen_pinned_columns columns; /* on a device, of one of several tensor ranks */
   } shapes[PEN_BUCKETS_MAX];
   uint32_t shape_count; /* profiles with hooks */
   uint32_t global, replica;
-  double *weights;    /* [vocab], and `order`: pen_sample()'s */
-  uint32_t *order;    /* [vocab] */
   float *logits;      /* [vocab] */
-  float *penalised;   /* [vocab] */
   unsigned char *row; /* [vocab] of the model's dtype: what is fetched */
   float *joined;      /* [rows of a step][vocab]: of splits, which tensor ranks share; else null */
   bool keeps_columns; /* the step's logits are in `joined` */
@@ -98,10 +88,6 @@ void pen_generate_open(const struct pen_run *run, const struct pen_buckets *buck
                        const struct pen_options *options, const struct pen_prompts *prompts) {
   generation.buckets = buckets;
   generation.options = options;
-  generation.sampling = (struct pen_sampling){.temperature = options->temperature,
-                                              .top_k = options->top_k,
-                                              .top_p = options->top_p,
-                                              .min_p = options->min_p};
   generation.texts = pen_texts_open(run->plan, options, prompts);
   generation.streams = options->stream;
   open_joined(run);
@@ -176,7 +162,7 @@ static uint32_t shape_of(const struct pen_vm *vm) {
 }
 
 /* Of splits: puts columns of the rows that are sampled where all tensor ranks see them. */
-static void join_columns(const struct pen_vm *vm, const struct columns *own) {
+static void join_columns(const struct pen_vm *vm, const struct pen_columns *own) {
   const size_t vocab = vm->plan->vocab, row_bytes = own->count * pen_dtype_bytes(vm->plan->dtype);
   for (uint32_t r = 0; r < generation.step.row_count && draws(); r++) {
     if (generation.step.row[r].samples) {
@@ -188,15 +174,9 @@ static void join_columns(const struct pen_vm *vm, const struct columns *own) {
   generation.keeps_columns = true;
 }
 
-static struct columns columns_of(const struct pen_call *call) {
-  return (struct columns){.logits = call->operand[LOGITS],
-                          .count = (size_t)call->dim[COLUMNS],
-                          .first = (size_t)call->dim[FIRST_COLUMN]};
-}
-
 static void keep_columns(const struct pen_call *call) {
   const struct pen_vm *vm = ((const struct pen_op_hook *)call->prepared)->context;
-  const struct columns own = columns_of(call);
+  const struct pen_columns own = pen_columns_of(call);
   join_columns(vm, &own);
   *(double *)call->operand[COLUMNS_LOSS] = 0.0;
 }
@@ -211,39 +191,18 @@ static void publish(const struct pen_vm *vm, uint32_t r, uint32_t token) {
                         memory_order_relaxed);
 }
 
-/* Nothing is drawn from logits that are no numbers: weights are damaged, or too large. That ends
- * the command generate; a sample of training ends there. */
-static bool are_finite(const struct pen_generation_row *row, const float *logits, size_t count) {
-  size_t wrong = 0;
-  for (size_t i = 0; i < count; i++) {
-    wrong += !isfinite(logits[i]);
-  }
-  if (wrong > 0 && !generation.samples) {
-    pen_fail(PEN_EXIT_DATA,
-             "text %" PRIu64 ": %zu of the %zu logits after token %" PRIu64 " are not finite",
-             row->text + 1, wrong, count, text_of(row)->written);
-  }
-  return wrong == 0;
-}
-
+/* Logits that are no numbers end the command generate: weights are damaged, or too large; a sample
+ * of training ends there. */
 static void draw_from(const struct pen_vm *vm, uint32_t r, const float *logits) {
-  const struct pen_options *options = generation.options;
   const struct pen_generation_row *row = &generation.step.row[r];
   const struct pen_text *text = text_of(row);
-  if (!are_finite(row, logits, vm->plan->vocab)) {
-    publish(vm, r, PEN_NONE);
-    return;
+  const size_t wrong = generation.samples ? 0 : pen_draw_not_finite(&generation.draw, logits);
+  if (wrong > 0) {
+    pen_fail(PEN_EXIT_DATA,
+             "text %" PRIu64 ": %zu of the %u logits after token %" PRIu64 " are not finite",
+             row->text + 1, wrong, vm->plan->vocab, text->written);
   }
-  if (options->repetition_penalty != 1.0) {
-    pen_penalise_repetition(generation.penalised, logits, vm->plan->vocab, text->token,
-                            text->written, options->repetition_penalty);
-    logits = generation.penalised;
-  }
-  const double uniform =
-      pen_uniform(text->key, text->number, text->written - text->prompt->token_count);
-  const size_t token = pen_sample(logits, vm->plan->vocab, &generation.sampling, uniform,
-                                  generation.weights, generation.order);
-  publish(vm, r, (uint32_t)token);
+  publish(vm, r, pen_draw(&generation.draw, text, logits));
 }
 
 /* From whole logits, of the model's dtype. */
@@ -269,27 +228,10 @@ static void note_logits(const struct pen_call *call) {
       call->operand[LOGITS];
 }
 
-/* The same of tensor ranks: copies a split's columns to pinned memory, which is allocated in the
- * first run of the program, before the seal. */
+/* The same of tensor ranks: copies a split's columns to pinned memory. */
 static void fetch_columns(const struct pen_call *call) {
   const struct pen_vm *vm = ((const struct pen_op_hook *)call->prepared)->context;
-  const struct columns there = columns_of(call);
-  const size_t bytes = (size_t)call->dim[0] * there.count * pen_dtype_bytes(vm->plan->dtype);
-  const uint32_t s = shape_of(vm), count = generation.shapes[s].split_count;
-  struct columns *splits = generation.shapes[s].splits;
-  uint32_t p = 0;
-  while (p < count && splits[p].first != there.first) {
-    p++;
-  }
-  if (p == count) {
-    pen_assert(p < pen_splits_of(vm->plan));
-    generation.shapes[s].split_count++;
-    splits[p] = there;
-    splits[p].logits = vm->device->allocate_host(bytes);
-    pen_check(splits[p].logits != NULL, "no pinned memory for the logits of %" PRId64 " tokens",
-              call->dim[0]);
-  }
-  vm->device->copy_out(splits[p].logits, there.logits, bytes, call->stream);
+  pen_columns_fetch(&generation.shapes[shape_of(vm)].columns, vm, call);
 }
 
 /* A step on a device continues one text: fetches its row of the logits and samples from it. */
@@ -318,9 +260,9 @@ static bool shows(const struct pen_run *run) {
 
 /* Of tensor ranks on a device, after the step. False: the run was aborted. */
 static bool join_fetched(const struct pen_vm *vm) {
-  const uint32_t s = shape_of(vm);
-  for (uint32_t p = 0; p < generation.shapes[s].split_count; p++) {
-    join_columns(vm, &generation.shapes[s].splits[p]);
+  const struct pen_pinned_columns *columns = &generation.shapes[shape_of(vm)].columns;
+  for (uint32_t p = 0; p < columns->count; p++) {
+    join_columns(vm, &columns->split[p]);
   }
   return pen_endpoint_barrier(vm->endpoint);
 }
@@ -364,18 +306,14 @@ static void opened(const struct pen_run *run, struct pen_vm *vm) {
   generation.shapes[s].tokens = (struct pen_op_hook){.run = read_tokens, .context = vm};
   generation.shapes[s].positions = (struct pen_op_hook){.run = read_positions, .context = vm};
   generation.shapes[s].last_tokens = (struct pen_op_hook){.run = read_last_tokens, .context = vm};
-  generation.shapes[s].splits = calloc(pen_splits_of(plan), sizeof *generation.shapes[s].splits);
-  if (generation.weights == NULL) {
-    generation.weights = calloc(plan->vocab, sizeof *generation.weights);
-    generation.order = calloc(plan->vocab, sizeof *generation.order);
-    generation.penalised = calloc(plan->vocab, sizeof *generation.penalised);
+  pen_columns_open(&generation.shapes[s].columns, plan);
+  if (generation.logits == NULL) {
+    pen_draw_open(&generation.draw, generation.options, plan->vocab);
     generation.logits = calloc(plan->vocab, sizeof *generation.logits);
     generation.row = calloc(plan->vocab, sizeof(float));
   }
-  pen_check(generation.weights != NULL && generation.order != NULL && generation.logits != NULL &&
-                generation.penalised != NULL && generation.row != NULL &&
-                generation.shapes[s].splits != NULL,
-            "no memory for %u logits", plan->vocab);
+  pen_check(generation.logits != NULL && generation.row != NULL, "no memory for %u logits",
+            plan->vocab);
   pen_vm_hook(vm, PEN_OP_TOKENS, &generation.shapes[s].tokens);
   pen_vm_hook(vm, PEN_OP_POSITIONS, &generation.shapes[s].positions);
   pen_vm_hook(vm, PEN_OP_LAST_TOKENS, &generation.shapes[s].last_tokens);

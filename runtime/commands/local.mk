@@ -3,6 +3,10 @@ libruntime_a_SOURCES += \
   %reldir%/block_times.c \
   %reldir%/block_times.h \
   %reldir%/commands.h \
+  %reldir%/columns.c \
+  %reldir%/columns.h \
+  %reldir%/draw.c \
+  %reldir%/draw.h \
   %reldir%/exchange_times.c \
   %reldir%/exchange_times.h \
   %reldir%/files.c \

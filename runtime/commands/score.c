@@ -24,6 +24,7 @@
 #include "runtime/commands/score_logits.h"
 #include "runtime/commands/score_rows.h"
 #include "runtime/data/target_mask.h"
+#include "runtime/data/windows.h"
 #include "runtime/observe/step_log.h"
 #include "runtime/storage/tensor_splits.h"
 

@@ -14,6 +14,7 @@
 #include "runtime/base/files.h"
 #include "runtime/base/text_writer.h"
 #include "runtime/commands/logits.h"
+#include "runtime/data/windows.h"
 #include "runtime/storage/safetensors.h"
 #include "runtime/storage/tensor_splits.h"
 

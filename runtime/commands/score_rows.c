@@ -12,6 +12,7 @@
 #include "runtime/base/check.h"
 #include "runtime/commands/logits.h"
 #include "runtime/commands/score_logits.h"
+#include "runtime/data/windows.h"
 #include "runtime/exec/op_hook.h"
 #include "runtime/storage/tensor_splits.h"
 

@@ -5,6 +5,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/commands/files.h"
+#include "runtime/data/windows.h"
 #include "runtime/observe/trace.h"
 #include "runtime/storage/initial_weights.h"
 #include "runtime/supervise/early_exit.h"

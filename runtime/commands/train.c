@@ -11,6 +11,7 @@
 #include "runtime/commands/setup.h"
 #include "runtime/commands/train_files.h"
 #include "runtime/control/listen_address.h"
+#include "runtime/data/windows.h"
 #include "runtime/storage/checkpoint_load.h"
 #include "runtime/storage/folder_mark.h"
 #include "runtime/supervise/binding.h"

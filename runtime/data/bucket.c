@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "runtime/base/check.h"
+#include "runtime/data/windows.h"
 
 struct pen_buckets pen_buckets_of(const struct pen_plan *plan, enum pen_profile_kind kind) {
   struct pen_buckets buckets = {.count = 0};

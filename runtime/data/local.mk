@@ -22,4 +22,6 @@ libruntime_a_SOURCES += \
   %reldir%/token_file.c \
   %reldir%/token_file.h \
   %reldir%/window_order.c \
-  %reldir%/window_order.h
+  %reldir%/window_order.h \
+  %reldir%/windows.c \
+  %reldir%/windows.h

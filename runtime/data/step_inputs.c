@@ -8,6 +8,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/futex_counter.h"
 #include "runtime/data/target_mask.h"
+#include "runtime/data/windows.h"
 
 /* The last epoch, from 2, that begins among these windows of a file; 0: none does. */
 static uint64_t epoch_begun(const struct pen_data *data, uint64_t first, uint64_t count) {

@@ -1,4 +1,4 @@
-/* token_file.c: opens token files, and counts their windows and targets. */
+/* token_file.c: opens token files. */
 #include "runtime/data/token_file.h"
 
 #include <inttypes.h>
@@ -14,6 +14,7 @@
 #include "runtime/data/mapped_file.h"
 #include "runtime/data/npy_file.h"
 #include "runtime/data/target_mask.h"
+#include "runtime/data/windows.h"
 
 enum {
   HEADER_INTS = 256,
@@ -396,74 +397,4 @@ void pen_data_shuffle(struct pen_data *data, uint64_t seed) {
   for (uint32_t f = 0; f < data->file_count; f++) {
     data->files[f].order = pen_window_order_shuffled(seed, f);
   }
-}
-
-/* Of a list that is no blend. */
-static struct pen_file_window locate_in_list(const struct pen_data *data, uint64_t window) {
-  uint32_t first = 0, past = data->file_count;
-  while (past - first > 1) {
-    const uint32_t middle = first + (past - first) / 2;
-    if (data->first_window[middle] <= window) {
-      first = middle;
-    } else {
-      past = middle;
-    }
-  }
-  return (struct pen_file_window){&data->files[first], window - data->first_window[first]};
-}
-
-struct pen_file_window pen_data_locate(const struct pen_data *data, uint64_t position) {
-  if (data->blend.nodes != NULL) {
-    uint64_t own;
-    const struct pen_data *file = &data->files[pen_blend_file(&data->blend, position, &own)];
-    return (struct pen_file_window){file, pen_data_window(file, own)};
-  }
-  const uint64_t window = pen_data_window(data, position);
-  return data->file_count > 0 ? locate_in_list(data, window)
-                              : (struct pen_file_window){data, window};
-}
-
-uint64_t pen_data_step_windows(const struct pen_plan *plan, const struct pen_profile *profile) {
-  return (uint64_t)pen_group_size(plan, PEN_DATA) * profile->microbatch_count * plan->microbatch;
-}
-
-/* Tokens of a window's row that is filled: those of a packed file's window may be fewer. */
-static uint64_t window_length(struct pen_file_window window) {
-  const struct pen_data *file = window.file;
-  return file->packed.header == NULL ? file->sequence : file->packed.windows[window.index].length;
-}
-
-uint64_t pen_data_longest(const struct pen_data *data, uint64_t first, uint64_t count) {
-  if (data->file_count == 0 && data->packed.header == NULL) {
-    return data->sequence;
-  }
-  uint64_t longest = 0;
-  for (uint64_t w = 0; w < count; w++) {
-    uint64_t length = window_length(pen_data_locate(data, first + w));
-    longest = length > longest ? length : longest;
-  }
-  return longest;
-}
-
-/* How many targets of a window count. */
-static uint64_t window_targets(struct pen_file_window window) {
-  const struct pen_data *data = window.file;
-  if (data->packed.header != NULL) {
-    return data->packed.windows[window.index].target_count;
-  }
-  uint64_t first = window.index * data->sequence + 1, left = data->token_count - first;
-  return pen_target_mask_count(data->mask, first, left < data->sequence ? left : data->sequence);
-}
-
-uint64_t pen_data_targets(const struct pen_data *data, uint64_t first, uint64_t count) {
-  if (data->file_count == 0 && data->packed.header == NULL && data->mask == NULL && !data->to_end) {
-    return count * data->sequence;
-  }
-  const uint64_t past =
-      data->to_end && first + count > data->window_count ? data->window_count : first + count;
-  uint64_t targets = 0;
-  for (uint64_t w = first; w < past; w++) {
-    targets += window_targets(pen_data_locate(data, w));
-  }
-  return targets;
 }

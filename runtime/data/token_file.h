@@ -94,32 +94,8 @@ struct pen_data_file_id pen_data_identify(const struct pen_data_file_id *ids, ui
 void pen_data_open_to_end(struct pen_data *data, const struct pen_plan *plan, uint64_t sequence,
                           const char *path, uint32_t ids_bits, uint64_t seed);
 
-/* The window at a position: of the file's, read again from epoch to epoch (window_order.h). */
-static inline uint64_t pen_data_window(const struct pen_data *data, uint64_t position) {
-  return pen_window_at(&data->order, position, data->window_count);
-}
-
-/* A window of one file. */
-struct pen_file_window {
-  const struct pen_data *file;
-  uint64_t index;
-};
-
-/* The window at a position of the data, in O(log files), in a blend O(files). */
-struct pen_file_window pen_data_locate(const struct pen_data *data, uint64_t position);
-
-/* Windows that one step of a profile reads. */
-uint64_t pen_data_step_windows(const struct pen_plan *plan, const struct pen_profile *profile);
-
-/* Tokens of the longest of the windows at the positions [first, first + count). */
-uint64_t pen_data_longest(const struct pen_data *data, uint64_t first, uint64_t count);
-
 /* The file's token at an index that a window holds, or the target after it; UINT32_MAX where it has
  * more than 32 bits. */
 uint32_t pen_data_token(const struct pen_data *data, uint64_t index);
-
-/* How many targets of the windows at the positions [first, first + count) are not ignored: what
- * those windows' own counts, or the mask's, add up to. No token is read. */
-uint64_t pen_data_targets(const struct pen_data *data, uint64_t first, uint64_t count);
 
 #endif

@@ -7,6 +7,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/text_writer.h"
 #include "runtime/comm/step_stats.h"
+#include "runtime/data/windows.h"
 
 static const char member[] = ",\"microbatch_losses\":[";
 

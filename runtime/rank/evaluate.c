@@ -1,6 +1,8 @@
 /* evaluate.c: evaluation between two steps of training (see evaluate.h). */
 #include "runtime/rank/evaluate.h"
 
+#include "runtime/data/windows.h"
+
 bool pen_evaluates(const struct pen_run *run, uint64_t step, bool last) {
   return run->evaluation.buckets.count > 0 && (last || step % run->options->eval_every == 0);
 }

@@ -12,6 +12,7 @@
 #include "runtime/base/stop_signals.h"
 #include "runtime/comm/action_text.h"
 #include "runtime/comm/step_stats.h"
+#include "runtime/data/windows.h"
 #include "runtime/device/stream_state.h"
 #include "runtime/exec/op_hook.h"
 #include "runtime/rank/evaluate.h"

@@ -17,6 +17,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/crc32.h"
 #include "runtime/data/step_inputs.h"
+#include "runtime/data/windows.h"
 #include "tests/support/token_file.h"
 
 enum { SEQUENCE = 12, WINDOWS = 3, DOCUMENTS = 5, TOKENS = 26, VOCAB = 1000, NONE = -100 };
