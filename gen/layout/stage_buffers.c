@@ -199,7 +199,7 @@ static void place_cache(struct pen_buffer_filling *f) {
 }
 
 /* Numbers of slots, whose offsets are known when all stages are; and the bytes of the largest: what
- * an exchange writes for one member. */
+ * an exchange writes for one tensor rank. */
 static void place_slots(struct pen_buffer_filling *f) {
   const struct pen_put_source source = {.partition = f->partition, .graph = f->graph};
   uint64_t *most = &f->tree[PEN_BASE_EXCHANGE].bytes;

@@ -1,4 +1,4 @@
-/* tensor ranks.c: do the tensor ranks of a rank have what their ops need?
+/* tensor_ranks.c: do the tensor ranks of a rank have what their ops need?
  *
  * All tensor ranks run the ops of one table. A tensor rank after the first has other splits, of
  * which the last may have fewer rows of the vocabulary, and so other dims in some ops (plan.h,

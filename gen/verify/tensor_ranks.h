@@ -1,4 +1,4 @@
-/* tensor ranks.h: the tensor ranks of a rank: where they have their weights, and what their ops do.
+/* tensor_ranks.h: the tensor ranks of a rank: where they have their weights, and what their ops do.
  */
 #ifndef PEN_VERIFY_TENSOR_RANKS_H
 #define PEN_VERIFY_TENSOR_RANKS_H

@@ -40,13 +40,13 @@
  * Statistics of other replicas come after REDUCE_SCATTER of the next step, hence after the last
  * backward of the peer, which is after something of every rank of its replica.
  *
- * Tensor ranks. An exchange is copies into the memory of the other members on the compute stream,
- * then a signal to each: a semaphore for each member in the memory of every other. The members take
- * two sets of semaphores alternately, as they take two sets of slots: who signals exchange n has
- * waited for the signals of n-1, each of which follows the wait for n-2. A step has an even number
- * of exchanges; what it has not waited for, it waits for at its end. The statistics of a member
- * come after exchanges of the next step, which all members begin after they have read those of the
- * last one. */
+ * Tensor ranks. An exchange is copies into the memory of the others on the compute stream, then a
+ * signal to each: a semaphore for each tensor rank in the memory of every other. They take two sets
+ * of semaphores alternately, as they take two sets of slots: who signals exchange n has waited for
+ * the signals of n-1, each of which follows the wait for n-2. A step has an even number of
+ * exchanges; what it has not waited for, it waits for at its end. The statistics of a tensor rank
+ * come after exchanges of the next step, which all begin after they have read those of the last
+ * one. */
 #include "runtime/comm/ipc.h"
 
 #include <stdio.h>
@@ -66,7 +66,7 @@ struct ipc_transport {
   bool *awaited;  /* [collective_count + 1]: whether peers wait for the collective of that number */
   uint32_t ended; /* collectives of the step being enqueued that this rank has ended */
   uint32_t known; /* ... that peers are known to have ended */
-  uint32_t signalled; /* exchanges of the step being enqueued that this member has signalled */
+  uint32_t signalled; /* exchanges of the step being enqueued that this one has signalled */
   uint32_t taken;     /* ... whose signals of the others it has waited for: as many, or one less */
   uint32_t **batch;   /* [processes]: semaphores to be taken together */
   uint32_t batch_count;
@@ -144,7 +144,7 @@ static void ipc_export(struct pen_transport *transport) {
 
 /* Whether this rank writes to the memory of a process or reads it: of receivers of its messages,
  * senders that wait for its credits, ranks that gather its statistics, its peers, and the other
- * members. */
+ * tensor ranks. */
 static bool ipc_reaches(const struct pen_transport *transport, uint32_t process) {
   const struct pen_plan *plan = transport->plan;
   const uint32_t self = pen_transport_self(transport), rank = pen_table_rank(plan, process);
@@ -300,7 +300,7 @@ static void signal_ended(struct pen_transport *transport) {
   }
 }
 
-/* The semaphore for the signal of exchange `number` of a member. */
+/* The semaphore for the signal of exchange `number` of a tensor rank. */
 static uint32_t exchanged_index(const struct pen_transport *transport, uint32_t tensor_rank,
                                 uint32_t number) {
   return number % 2 * pen_group_size(transport->plan, PEN_TENSOR) + tensor_rank;

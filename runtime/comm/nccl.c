@@ -45,11 +45,11 @@
  * them when they are read in place, in the order of the replicas. The order of ncclReduceScatter
  * depends on the algorithm, protocol and channels that NCCL chooses, and so would its bits.
  *
- * Tensor ranks. The members of a rank have a communicator, too. An exchange is one group of sends
- * and receives on the compute stream, from each member's value into its slots at the others; what
- * has come is added by kernels. A receive matches a send of the same exchange, which the other
- * member begins when it is done with the slots of the last one: no signal is needed. They add no
- * deadlock, as replicas add none.
+ * Tensor ranks of a rank have a communicator, too. An exchange is one group of sends and receives
+ * on the compute stream, from each one's value into its slots at the others; what has come is added
+ * by kernels. A receive matches a send of the same exchange, which the other tensor rank begins
+ * when it is done with the slots of the last one: no signal is needed. They add no deadlock, as
+ * replicas add none.
  *
  * NCCL counts signals in graphs and in calls that are not captured separately, and requires that
  * both sides capture or neither (User Guide, "Using NCCL with CUDA Graphs"): all ranks launch a

@@ -330,7 +330,7 @@ static void try_connections(struct pen_transport *transport) {
     }
   }
   try_group(transport, PEN_DATA, PEN_CONNECT_TRY_PEERS, scratch);
-  try_group(transport, PEN_TENSOR, PEN_CONNECT_TRY_MEMBERS, scratch);
+  try_group(transport, PEN_TENSOR, PEN_CONNECT_TRY_TENSOR_RANKS, scratch);
   set_stage(transport, PEN_CONNECT_TRY_SUM, 0, PEN_NONE);
   own->calls->sum(own->all, pen_nccl_step_stats(transport), pen_nccl_sum_count(transport->plan),
                   transport->stream);
@@ -440,7 +440,7 @@ void pen_nccl_connect(struct pen_transport *transport) {
   open_streams(transport);
   split_pairs(transport);
   join_group(transport, PEN_DATA, PEN_CONNECT_PEERS);
-  join_group(transport, PEN_TENSOR, PEN_CONNECT_MEMBERS);
+  join_group(transport, PEN_TENSOR, PEN_CONNECT_TENSOR_RANKS);
   open_windows(transport);
   find_credits(transport);
   register_arena(transport);
