@@ -203,7 +203,7 @@ static void place_cache(struct pen_buffer_filling *f) {
 static void place_slots(struct pen_buffer_filling *f) {
   const struct pen_put_source source = {.partition = f->partition, .graph = f->graph};
   uint64_t *most = &f->tree[PEN_BASE_EXCHANGE].bytes;
-  for (int p = 0; p < PEN_PROGRAMS; p++)
+  for (int p = 0; p < PEN_PROGRAMS && pen_graph_tensor_ranks(f->graph) > 1; p++)
     for (size_t i = 0; i < f->graph->program[p].count; i++) {
       const struct pen_op *op = &f->graph->program[p].op[i];
       if (!pen_exchange_ops(f->graph, op) || !pen_is_used(f, op->operand[1])) continue;
