@@ -16,7 +16,8 @@ recipe() {
 steps_of() { sed -n '/"grad_norm"/s/^{"step":\([0-9]*\),.*/\1/p' "$1" | tr '\n' ' '; }
 
 # ---- pretrain ----
-ok "pretrain" recipe pretrain pretrain STEPS=8
+small='model.hidden=64 model.ffn=128'
+ok "pretrain" recipe pretrain pretrain STEPS=8 "SETTINGS=$small"
 is "each step once, over a resume" "$(steps_of pretrain/log.jsonl)" "1 2 3 4 5 6 7 8 "
 is "evaluated and sampled each quarter" "$(grep -c '"event":"sample"' pretrain/log.jsonl) $(grep -c 'evaluation loss' pretrain.out)" "4 4"
 ok "the loss falls" test "$(log_field pretrain/log.jsonl loss | sed -n '1p;8p' | sort -g | tail -n 1)" = "$(log_field pretrain/log.jsonl loss | head -n 1)"
@@ -25,7 +26,7 @@ if test -x "$top_builddir/penstock-report"; then
 else
   skip "a report" "penstock-report is not built"
 fi
-ok "again, with more steps" recipe pretrain pretrain STEPS=12
+ok "again, with more steps" recipe pretrain pretrain STEPS=12 "SETTINGS=$small"
 is "it goes on" "$(steps_of pretrain/log.jsonl)" "1 2 3 4 5 6 7 8 9 10 11 12 "
 fails "a text that is absent" 66 "absent/text: no such file" env TEXT=absent/text "$recipes/pretrain/run" none
 fails "programs that are absent" 66 "absent: no penstock-gen there: set PENSTOCK" env PENSTOCK=absent "$recipes/pretrain/run" none
