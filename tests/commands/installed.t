@@ -36,6 +36,9 @@ if test -n "$OFI_ARCHIVES"; then
 else
   skip "messages by libfabric" "no libfabric here"
 fi
+alone PATH="${build%/*}:$PATH" STEPS=4 SETTINGS='model.layers=2 model.hidden=32 model.ffn=48' "$top_srcdir/docs/recipes/pretrain/run" recipe \
+  >recipe.out 2>&1 || sed 's/^/# /' recipe.out
+ok "a recipe is run with it" test -f recipe/checkpoints/step-00000004/model.safetensors
 # refused NAME STATUS PATTERN ARGUMENT...
 refused() {
   refused_name=$1 refused_status=$2 refused_pattern=$3

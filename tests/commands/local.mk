@@ -70,6 +70,7 @@ COMMAND_TESTS = \
   %reldir%/print.t \
   %reldir%/promela.t \
   %reldir%/prompts.t \
+  %reldir%/recipes.t \
   %reldir%/recompute.t \
   %reldir%/replicas.t \
   %reldir%/recovery_bench.t \
