@@ -10,7 +10,7 @@
 #include "gen/topology/schedule_table.h"
 #include "gen/topology/shapes.h"
 #include "gen/topology/tensor_parallel.h"
-#include "gen/topology/weight_decay.h"
+#include "gen/topology/weight_optimizer.h"
 #include "runtime/plan/plan.h"
 
 enum {
@@ -160,7 +160,7 @@ static void check_optimizer(const struct pen_topology *t) {
   if (left >= 0 && t->trains && t->has_optimizer_decay_steps && t->optimizer_decay_steps > left)
     pen_topology_fail(t, "optimizer.decay_steps",
                       "at most optimizer.steps - optimizer.warmup_steps = %lld", (long long)left);
-  if (t->optimizer_momentum > 0 && t->optimizer_name != PEN_OPTIMIZER_SGD)
+  if (t->optimizer_momentum > 0 && !pen_optimizer_is_used(t, PEN_OPTIMIZER_SGD))
     pen_topology_fail(t, "optimizer.momentum", "0, with optimizer.name = \"%s\"",
                       pen_enum_text(pen_enum_optimizer_kind, (int)t->optimizer_name));
   if (t->optimizer_nesterov && t->optimizer_momentum == 0)
