@@ -38,7 +38,7 @@ static const char *word_of(const struct pen_literal *literal, bool in_quotes) {
 /* Null: the group has no text. */
 static const char *group_text(const struct pen_source *source, const config_setting_t *from) {
   const char *endings = "", *settings = "";
-  const int count = config_setting_is_group(from) ? config_setting_length(from) : 0;
+  const int count = config_setting_length(from);
   for (int i = 0; i < count; i++) {
     const config_setting_t *one = config_setting_get_elem(from, (unsigned)i);
     const char *name = config_setting_name(one), *word;
@@ -54,15 +54,17 @@ static const char *group_text(const struct pen_source *source, const config_sett
         settings = pen_text("%s %s=%s", settings, name, word);
     }
   }
-  return count ? pen_text("%s:%s", endings, settings) : NULL;
+  return pen_text("%s:%s", endings, settings);
 }
 
-void pen_config_optimizer_groups(const struct pen_source *source, const config_setting_t *from,
+bool pen_config_optimizer_groups(const struct pen_source *source, const config_setting_t *from,
                                  struct pen_written_value *value, const char *shown) {
-  for (size_t i = 0; i < value->count && value->is_list; i++) {
+  if (!value->is_list) return false;
+  for (size_t i = 0; i < value->count; i++) {
     const config_setting_t *group = config_setting_get_elem(from, (unsigned)i);
     struct pen_literal *literal = &value->literal[i];
     if (pen_config_literal(source, group, literal)) continue;
+    if (!config_setting_is_group(group)) return false;
     const char *text = group_text(source, group);
     if (!text)
       pen_stop(PEN_EXIT_TOPOLOGY,
@@ -71,4 +73,5 @@ void pen_config_optimizer_groups(const struct pen_source *source, const config_s
                pen_source_where(source, config_setting_source_line(group)), shown, i + 1);
     *literal = (struct pen_literal){.text = text, .string = text};
   }
+  return true;
 }

@@ -16,13 +16,14 @@ bool pen_config_literal(const struct pen_source *source, const config_setting_t 
 bool pen_config_value(const struct pen_source *source, const config_setting_t *from,
                       struct pen_written_value *value);
 
-/* Replaces each group of the list optimizer.groups by the text that means the same:
+/* Reads the list optimizer.groups, each of its groups as the text that means the same:
  *
  *   { endings = ["norm.weight", "bias"]; rate = 0.5; name = "sgd"; }
  *   norm.weight bias: rate=0.5 name=sgd
  *
- * `shown`: the list as a message has it. Fails (78) on a group that has no such text. */
-void pen_config_optimizer_groups(const struct pen_source *source, const config_setting_t *from,
+ * `shown`: the list as a message has it. Fails (78) on a group that has no such text; false if it
+ * is no list of values and groups. */
+bool pen_config_optimizer_groups(const struct pen_source *source, const config_setting_t *from,
                                  struct pen_written_value *value, const char *shown);
 
 #endif

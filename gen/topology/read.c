@@ -90,11 +90,10 @@ static void take_setting(struct pen_topology *topology, const struct pen_source 
   check_name(setting, path, &origin, pen_topology_origin(topology, setting));
   struct pen_written_value value;
   if (!pen_config_value(source, from, &value) &&
-      !(strcmp(path, "optimizer.groups") == 0 && value.is_list))
+      !(strcmp(path, "optimizer.groups") == 0 &&
+        pen_config_optimizer_groups(source, from, &value, origin.text)))
     pen_stop(PEN_EXIT_TOPOLOGY, "%s%s = %s: %s", origin.where, path, origin.text,
              pen_setting_allowed(setting));
-  if (strcmp(path, "optimizer.groups") == 0)
-    pen_config_optimizer_groups(source, from, &value, origin.text);
   set_setting(topology, setting, &value, origin);
 }
 

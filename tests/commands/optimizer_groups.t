@@ -98,6 +98,7 @@ wrong() { # GROUP: in place of the second of the file
   "$gen" --check wrong.cfg
 }
 fails "no endings in the file" 78 'wrong.cfg:7: optimizer.groups = *group 2*: no endings' wrong '{ rate = 0.5; }'
+fails "an empty group" 78 'wrong.cfg:7: optimizer.groups = *group 2*: no endings' wrong '{ }'
 fails "a number in quotes" 78 'wrong.cfg:9: optimizer.groups = *group 2: a group such as { endings' wrong '{ endings = ["bias"]; rate = "1"; }'
 fails "an ending in the file that no tensor has" 78 'wrong.cfg:7: optimizer.groups = *no name has the ending of "bias"' wrong '{ endings = ["bias"]; rate = 1.0; }'
 fails "momentum that no tensor has" 78 'optimizer.momentum = 0.9*0, with optimizer.name = "adamw"' \
