@@ -112,6 +112,21 @@ bool pen_optimizer_is_used(const struct pen_topology *t, enum pen_optimizer_kind
   return used;
 }
 
+bool pen_optimizer_has_setting(const struct pen_topology *t, const struct pen_setting *setting) {
+  static const struct {
+    const char *name;
+    enum pen_optimizer_kind optimizer;
+  } own[] = {{"beta1", PEN_OPTIMIZER_ADAMW},
+             {"beta2", PEN_OPTIMIZER_ADAMW},
+             {"epsilon", PEN_OPTIMIZER_ADAMW},
+             {"momentum", PEN_OPTIMIZER_SGD},
+             {"nesterov", PEN_OPTIMIZER_SGD}};
+  if (strcmp(setting->group, "optimizer") != 0) return true;
+  for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+    if (!strcmp(setting->name, own[i].name)) return pen_optimizer_is_used(t, own[i].optimizer);
+  return true;
+}
+
 /* The first group with an ending of the name; null: there is none. */
 static const struct pen_optimizer_group *group_of(const struct pen_topology *t, const char *name) {
   for (size_t i = 0; i < t->optimizer_groups.count; i++) {

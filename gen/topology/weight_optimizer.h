@@ -22,6 +22,10 @@ void pen_optimizer_groups_read(struct pen_topology *topology);
 /* Whether optimizer.name, or a group, chooses the optimizer. */
 bool pen_optimizer_is_used(const struct pen_topology *topology, enum pen_optimizer_kind optimizer);
 
+/* Whether a setting means something: false if it is one of an optimizer that no tensor has. */
+bool pen_optimizer_has_setting(const struct pen_topology *topology,
+                               const struct pen_setting *setting);
+
 /* Sets the optimizer, rate, weight_decay and moment_count of a weight by its tensor's name, its
  * dim_count, and whether it is frozen. */
 void pen_weight_optimizer_set(const struct pen_topology *topology, struct pen_weight *weight);

@@ -101,6 +101,6 @@ fails "no endings in the file" 78 'wrong.cfg:7: optimizer.groups = *group 2*: no
 fails "an empty group" 78 'wrong.cfg:7: optimizer.groups = *group 2*: no endings' wrong '{ }'
 fails "a number in quotes" 78 'wrong.cfg:9: optimizer.groups = *group 2: a group such as { endings' wrong '{ endings = ["bias"]; rate = "1"; }'
 fails "an ending in the file that no tensor has" 78 'wrong.cfg:7: optimizer.groups = *no name has the ending of "bias"' wrong '{ endings = ["bias"]; rate = 1.0; }'
-fails "momentum that no tensor has" 78 'optimizer.momentum = 0.9*0, with optimizer.name = "adamw"' \
+fails "momentum that no tensor has" 78 'optimizer.momentum = 0.9*not given, with optimizer.name = "adamw" and these optimizer.groups' \
   "$gen" --check plain.cfg -s optimizer.momentum=0.9 -s 'optimizer.groups=[weight: rate=2]'
 finish

@@ -88,7 +88,6 @@ static void text_has_resolved_values(void **state) {
       "0.10000000000000001\n"
       "optimizer.beta1 = 0.90000000000000002\noptimizer.beta2 = "
       "0.94999999999999996\noptimizer.epsilon = 1e-08\n"
-      "optimizer.momentum = 0\noptimizer.nesterov = false\n"
       "optimizer.weight_decay = 0.10000000000000001\noptimizer.weight_decay_groups = "
       "[]\noptimizer.groups = []\noptimizer.clip_norm = 1\n"
       "optimizer.norm = \"2\"\n"
