@@ -30,15 +30,17 @@ struct pen_adamw_tensor {
   uint16_t *copy;
   size_t count;
   double weight_decay;
+  double rate; /* a factor of settings->learning_rate */
   uint64_t lag;
   double momentum; /* of sgd_step(), as the next */
   bool nesterov;
-  uint8_t optimizer; /* which function is to be called; these do not read it */
+  uint8_t optimizer; /* which function is to be called; these read neither it nor the next */
+  uint32_t weight;   /* which weight of the plan */
 };
 
-/* UPDATE on each of the tensors; no two overlap. The settings, except the weight decay and the lag,
- * are on the device, the list is in host memory and read before the call returns. With a
- * gradient_scale of NaN parameters and moments stay as they are. */
+/* UPDATE on each of the tensors; no two overlap. The settings, except those of a tensor, are on
+ * the device, the list is in host memory and read before the call returns. With a gradient_scale of
+ * NaN parameters and moments stay as they are. */
 typedef void pen_optimizer_step(const struct pen_adamw_tensor *tensors, size_t tensor_count,
                                 const struct pen_adamw *settings, void *stream);
 

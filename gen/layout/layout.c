@@ -24,7 +24,7 @@
 #include "gen/layout/tables.h"
 #include "gen/layout/weights.h"
 #include "gen/topology/message.h"
-#include "gen/topology/weight_decay.h"
+#include "gen/topology/weight_optimizer.h"
 
 /* Stops if no weight has an ending in model.frozen; a plan of a few layers need not have one. */
 static void check_frozen(const struct pen_topology *topology, const struct pen_weight *weights,
@@ -100,7 +100,7 @@ struct pen_plan *pen_layout(const struct pen_topology *topology,
   struct pen_weight *weights =
       pen_list_weights(partition, profile[0].graph, first_weight, &plan->weight_count);
   check_frozen(topology, weights, plan->weight_count);
-  pen_weight_decay_check_names(topology, weights, plan->weight_count);
+  pen_weight_optimizer_check_names(topology, weights, plan->weight_count);
   struct pen_rank_memory *memory = pen_new(partition->rank_count, sizeof *memory);
   plan->weights = weights;
   struct pen_tie *ties =

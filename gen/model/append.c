@@ -11,6 +11,7 @@
 #include "gen/model/op_signature.h"
 #include "gen/model/place.h"
 #include "gen/topology/topology.h"
+#include "gen/topology/weight_optimizer.h"
 #include "runtime/plan/plan.h"
 
 const char *pen_local_name(struct pen_graph *graph, const char *name) {
@@ -78,18 +79,6 @@ bool pen_weight_is_frozen(const struct pen_topology *topology, const char *name)
   return false;
 }
 
-/* The moments of a tensor that is trained. */
-static uint32_t moments_of(const struct pen_topology *topology) {
-  static const uint32_t most[PEN_OPTIMIZERS] = {
-#define PEN_OPTIMIZER(name, text, moment, second, meaning) \
-  [PEN_OPTIMIZER_##name] = ((moment) != 0) + ((second) != 0),
-#include "runtime/plan/optimizer.def"
-  };
-  const bool without =
-      topology->optimizer_name == PEN_OPTIMIZER_SGD && !topology->optimizer_momentum;
-  return without ? 0 : most[topology->optimizer_name];
-}
-
 uint32_t pen_add_weight_row(struct pen_graph *graph, const struct pen_weight *shape) {
   PEN_RESERVE(graph->weight, graph->weight_count + 1);
   uint32_t index = (uint32_t)graph->weight_count++;
@@ -98,8 +87,7 @@ uint32_t pen_add_weight_row(struct pen_graph *graph, const struct pen_weight *sh
   weight->stage = graph->stage;
   weight->bf16_offset = UINT64_MAX;
   weight->frozen = pen_weight_is_frozen(graph->topology, weight->tensor);
-  weight->optimizer = (uint8_t)graph->topology->optimizer_name;
-  weight->moment_count = weight->frozen ? 0 : moments_of(graph->topology);
+  pen_weight_optimizer_set(graph->topology, weight);
   weight->sum_groups = weight->frozen ? 0 : PEN_IN(DATA);
   if (__builtin_mul_overflow(weight->dim[0], weight->dim[1] ? weight->dim[1] : 1, &weight->count))
     pen_stop(PEN_EXIT_TOPOLOGY, "%s: weight %s is too large: " PEN_MODEL_SETTINGS,

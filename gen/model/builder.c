@@ -23,7 +23,6 @@
 #include "gen/model/stage_io.h"
 #include "gen/model/tensor_shapes.h"
 #include "gen/topology/topology.h"
-#include "gen/topology/weight_decay.h"
 #include "runtime/plan/plan.h"
 
 static int64_t width_of(const struct pen_graph *graph, uint32_t value) {
@@ -35,18 +34,16 @@ uint32_t pen_graph_weight(struct pen_graph *graph, const char *name, int64_t row
   const uint32_t known = graph->split == PEN_NONE ? PEN_NONE : pen_weight_of_block(graph, name);
   if (known != PEN_NONE) return known; /* an op of an earlier split reads it */
   uint64_t elements = (uint64_t)rows * (uint64_t)(columns ? columns : 1);
-  struct pen_weight weight = {
-      .name = name,
-      .tensor = name,
-      .split_count = 1,
-      .dim_count = columns ? 2 : 1,
-      .dim = {(uint64_t)rows, (uint64_t)columns},
-      .tensor_dim = {(uint64_t)rows, (uint64_t)columns},
-      .run_count = elements,
-      .run_stride = elements,
-      .initial = (uint8_t)initial,
-      .deviation = deviation,
-      .weight_decay = pen_weight_decay_of(graph->topology, name, columns != 0)};
+  struct pen_weight weight = {.name = name,
+                              .tensor = name,
+                              .split_count = 1,
+                              .dim_count = columns ? 2 : 1,
+                              .dim = {(uint64_t)rows, (uint64_t)columns},
+                              .tensor_dim = {(uint64_t)rows, (uint64_t)columns},
+                              .run_count = elements,
+                              .run_stride = elements,
+                              .initial = (uint8_t)initial,
+                              .deviation = deviation};
   return pen_add_weight(graph, &weight, pen_text("%s.grad", name));
 }
 

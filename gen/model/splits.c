@@ -12,7 +12,6 @@
 #include "gen/model/place.h"
 #include "gen/model/sequence.h"
 #include "gen/topology/topology.h"
-#include "gen/topology/weight_decay.h"
 #include "runtime/plan/plan.h"
 
 bool pen_graph_next_split(struct pen_graph *graph, uint32_t k) {
@@ -63,20 +62,18 @@ static uint32_t add_split(struct pen_graph *graph, const struct split *of, uint3
                  most = (whole + graph->splits - 1) / graph->splits, first = k * most,
                  count = whole - first < most ? whole - first : most,
                  unit = rows ? columns_of(of) : 1;
-  struct pen_weight weight = {
-      .name = split_name(of->name, k),
-      .tensor = of->name,
-      .split = k,
-      .split_count = graph->splits,
-      .dim_count = of->dim[1] ? 2 : 1,
-      .dim = {(uint64_t)of->dim[0], (uint64_t)of->dim[1]},
-      .tensor_dim = {(uint64_t)of->dim[0], (uint64_t)of->dim[1]},
-      .run_first = first * unit,
-      .run_count = count * unit,
-      .run_stride = whole * unit,
-      .initial = (uint8_t)of->initial,
-      .deviation = of->deviation,
-      .weight_decay = pen_weight_decay_of(graph->topology, of->name, of->dim[1] != 0)};
+  struct pen_weight weight = {.name = split_name(of->name, k),
+                              .tensor = of->name,
+                              .split = k,
+                              .split_count = graph->splits,
+                              .dim_count = of->dim[1] ? 2 : 1,
+                              .dim = {(uint64_t)of->dim[0], (uint64_t)of->dim[1]},
+                              .tensor_dim = {(uint64_t)of->dim[0], (uint64_t)of->dim[1]},
+                              .run_first = first * unit,
+                              .run_count = count * unit,
+                              .run_stride = whole * unit,
+                              .initial = (uint8_t)of->initial,
+                              .deviation = of->deviation};
   weight.dim[of->axis] = count * (uint64_t)of->groups;
   if (k / graph->own_splits != graph->tensor_rank) {
     pen_add_weight_row(graph, &weight);

@@ -108,7 +108,7 @@ static void take_defaults(struct pen_topology *t) {
   t->memory_snapshot = t->memory_audit = false;
   t->generate_prompts = 0;
   t->shapes_sequence = t->shapes_microbatches = (struct pen_integers){.count = 0};
-  t->optimizer_weight_decay_groups = (struct pen_strings){.count = 0};
+  t->optimizer_weight_decay_groups = t->optimizer_groups = (struct pen_strings){.count = 0};
 }
 
 /* What is measured: blocks of a microbatch, with so many tensor ranks. */

@@ -9,6 +9,7 @@
 #include "gen/topology/topology.h"
 #include "gen/topology/settings.h"
 #include "gen/topology/value.h"
+#include "gen/topology/weight_optimizer.h"
 
 /* For a schedule file, the SHA-256 of its content instead of its path. */
 static const char *canonical_value(const struct pen_topology *topology,
@@ -37,16 +38,17 @@ static const char *fallbacks_text(const struct pen_topology *topology) {
 }
 
 /* Whether a setting decides on what a binary does: not those of penstock-plan, nor what a log alone
- * shows. */
-static bool decides(const struct pen_setting *setting) {
-  return strcmp(setting->group, "plan") != 0 && strcmp(setting->name, "peak_tflops") != 0;
+ * shows, nor those of an optimizer that no tensor has. */
+static bool decides(const struct pen_topology *topology, const struct pen_setting *setting) {
+  return strcmp(setting->group, "plan") != 0 && strcmp(setting->name, "peak_tflops") != 0 &&
+         pen_optimizer_has_setting(topology, setting);
 }
 
 const char *pen_topology_canonical(const struct pen_topology *topology) {
   char *text = NULL;
   size_t bytes = 0;
   for (size_t i = 0; i < pen_setting_count; i++) {
-    if (!decides(&pen_settings[i])) continue;
+    if (!decides(topology, &pen_settings[i])) continue;
     const char *value = canonical_value(topology, &pen_settings[i]);
     if (!value) continue;
     const char *line = pen_text("%s.%s = %s\n", pen_settings[i].group, pen_settings[i].name, value);

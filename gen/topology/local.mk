@@ -1,6 +1,8 @@
 # gen/topology: reads the topology file into settings
 libgen_a_SOURCES += \
   %reldir%/canonical.c \
+  %reldir%/config_value.c \
+  %reldir%/config_value.h \
   %reldir%/data_parallel.c \
   %reldir%/data_parallel.h \
   %reldir%/defaults.c \
@@ -32,5 +34,5 @@ libgen_a_SOURCES += \
   %reldir%/validate.h \
   %reldir%/value.c \
   %reldir%/value.h \
-  %reldir%/weight_decay.c \
-  %reldir%/weight_decay.h
+  %reldir%/weight_optimizer.c \
+  %reldir%/weight_optimizer.h

@@ -26,11 +26,13 @@
 #include "gen/base/error.h"
 #include "gen/base/escape.h"
 #include "gen/topology/settings.h"
+#include "gen/topology/config_value.h"
 #include "gen/topology/defaults.h"
 #include "gen/topology/fallback.h"
 #include "gen/topology/message.h"
 #include "gen/topology/shapes.h"
 #include "gen/topology/validate.h"
+#include "gen/topology/weight_optimizer.h"
 #include "gen/topology/source.h"
 #include "gen/topology/value.h"
 #include "runtime/plan/plan.h"
@@ -77,29 +79,6 @@ static struct pen_origin origin_in(const struct pen_source *source, size_t depth
                              .file = source->file[found->file]};
 }
 
-static bool take_literal(const struct pen_source *source, const config_setting_t *from,
-                         struct pen_literal *literal) {
-  if (config_setting_type(from) != CONFIG_TYPE_INT) return false;
-  size_t index = (size_t)config_setting_get_int(from);
-  if (index >= source->literal_count) return false;
-  *literal = source->literal[index];
-  return true;
-}
-
-/* False if no setting has such a value: a group, or a list in a list. */
-static bool take_value(const struct pen_source *source, const config_setting_t *from,
-                       struct pen_written_value *value) {
-  value->is_list = config_setting_is_list(from) || config_setting_is_array(from);
-  value->count = value->is_list ? (size_t)config_setting_length(from) : 1;
-  value->literal = pen_new(value->count + 1, sizeof *value->literal);
-  if (!value->is_list) return take_literal(source, from, value->literal);
-  for (size_t i = 0; i < value->count; i++) {
-    if (!take_literal(source, config_setting_get_elem(from, (unsigned)i), &value->literal[i]))
-      return false;
-  }
-  return true;
-}
-
 static void take_setting(struct pen_topology *topology, const struct pen_source *source,
                          const char *group, const config_setting_t *from) {
   const char *name = config_setting_name(from), *path = pen_text("%s.%s", group, name);
@@ -110,7 +89,9 @@ static void take_setting(struct pen_topology *topology, const struct pen_source 
              pen_literal_shown(path, strlen(path)), origin.text, pen_setting_hint(path));
   check_name(setting, path, &origin, pen_topology_origin(topology, setting));
   struct pen_written_value value;
-  if (!take_value(source, from, &value))
+  if (!pen_config_value(source, from, &value) &&
+      !(strcmp(path, "optimizer.groups") == 0 &&
+        pen_config_optimizer_groups(source, from, &value, origin.text)))
     pen_stop(PEN_EXIT_TOPOLOGY, "%s%s = %s: %s", origin.where, path, origin.text,
              pen_setting_allowed(setting));
   set_setting(topology, setting, &value, origin);
@@ -131,7 +112,7 @@ static void take_shapes(struct pen_topology *topology, const struct pen_source *
       const config_setting_t *shape = config_setting_get_elem(from, (unsigned)i), *one;
       bool both = config_setting_is_group(shape) && config_setting_length(shape) == 2;
       one = both ? config_setting_get_member(shape, names[n]) : NULL;
-      if (!one || !take_literal(source, one, &value.literal[i]))
+      if (!one || !pen_config_literal(source, one, &value.literal[i]))
         pen_stop(PEN_EXIT_TOPOLOGY,
                  "%sshapes = %s: shape %d must be { sequence = NUMBER; microbatches = NUMBER; }",
                  origin.where, origin.text, i + 1);
@@ -161,7 +142,8 @@ static void take_changes(struct pen_topology *topology, const struct pen_source 
     change.origin.text = written ? written->value : "...";
     if (written)
       change.origin.where = pen_text("%s:%zu: ", source->file[written->file], written->line);
-    if (!setting || !pen_fallback_may_change(setting) || !take_value(source, one, &change.value))
+    if (!setting || !pen_fallback_may_change(setting) ||
+        !pen_config_value(source, one, &change.value))
       pen_stop(PEN_EXIT_TOPOLOGY, "%s%s = %s, in fallback %u: %s", change.origin.where, path,
                change.origin.text, topology->fallback_count,
                !setting                            ? pen_setting_hint(path)
@@ -320,6 +302,7 @@ static void resolve(struct pen_topology *topology, const struct pen_topology *ma
   if (main) pen_fallback_resolve(topology, main);
   pen_topology_set_defaults(topology);
   pen_topology_sort_shapes(topology);
+  pen_optimizer_groups_read(topology);
   pen_topology_validate(topology);
   pen_topology_expand_lists(topology);
 }

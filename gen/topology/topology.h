@@ -48,8 +48,9 @@ struct pen_origin {
   const char *former_name; /* null: set by its present name */
 };
 
-struct pen_fallback;       /* fallback.h */
-struct pen_measured_links; /* gen/timing/measured_links.h */
+struct pen_fallback;        /* fallback.h */
+struct pen_measured_links;  /* gen/timing/measured_links.h */
+struct pen_optimizer_group; /* weight_optimizer.h */
 
 /* A field group_name for each setting: pipeline_ranks, model_layers, ... */
 struct pen_topology {
@@ -84,6 +85,7 @@ struct pen_topology {
   bool only_measures;     /* the plan is for the command measure alone: the group plan leaves open
                              what it would be */
   bool only_trains;       /* the plan has no profile but that of training (measure_plans.h) */
+  const struct pen_optimizer_group *optimizer_group; /* [optimizer_groups.count] */
   /* What exchanges of tensor ranks take, if that was measured (--costs); else NULL: costs.byte. */
   const struct pen_measured_links *measured_exchanges;
   /* The topologies that a run falls back to when hosts are lost: the same with some settings

@@ -10,7 +10,7 @@
 #include "gen/topology/schedule_table.h"
 #include "gen/topology/shapes.h"
 #include "gen/topology/tensor_parallel.h"
-#include "gen/topology/weight_decay.h"
+#include "gen/topology/weight_optimizer.h"
 #include "runtime/plan/plan.h"
 
 enum {
@@ -149,6 +149,18 @@ static void check_elements(const struct pen_topology *t) {
 
 /* ---- optimizer ---- */
 
+static void check_settings_of_optimizers(const struct pen_topology *t) {
+  for (size_t i = 0; i < pen_setting_count; i++) {
+    const struct pen_setting *setting = &pen_settings[i];
+    const bool given = *(const bool *)((const char *)t + setting->has_offset);
+    if (given && !pen_optimizer_has_setting(t, setting))
+      pen_topology_fail(t, pen_text("%s.%s", setting->group, setting->name),
+                        "not given, with optimizer.name = \"%s\"%s",
+                        pen_enum_text(pen_enum_optimizer_kind, (int)t->optimizer_name),
+                        t->optimizer_groups.count ? " and these optimizer.groups" : "");
+  }
+}
+
 static void check_optimizer(const struct pen_topology *t) {
   int64_t left = t->optimizer_steps - t->optimizer_warmup_steps;
   if (left < 0 && t->trains)
@@ -160,9 +172,7 @@ static void check_optimizer(const struct pen_topology *t) {
   if (left >= 0 && t->trains && t->has_optimizer_decay_steps && t->optimizer_decay_steps > left)
     pen_topology_fail(t, "optimizer.decay_steps",
                       "at most optimizer.steps - optimizer.warmup_steps = %lld", (long long)left);
-  if (t->optimizer_momentum > 0 && t->optimizer_name != PEN_OPTIMIZER_SGD)
-    pen_topology_fail(t, "optimizer.momentum", "0, with optimizer.name = \"%s\"",
-                      pen_enum_text(pen_enum_optimizer_kind, (int)t->optimizer_name));
+  check_settings_of_optimizers(t);
   if (t->optimizer_nesterov && t->optimizer_momentum == 0)
     pen_topology_fail(t, "optimizer.nesterov", "false, without optimizer.momentum");
   pen_weight_decay_check_groups(t);

@@ -85,6 +85,7 @@ static void adamw_step(const struct pen_adamw_tensor *tensors, size_t tensor_cou
   struct pen_adamw own = *settings;
   for (const struct pen_adamw_tensor *t = tensors; t < tensors + tensor_count; t++) {
     own.weight_decay = t->weight_decay;
+    own.learning_rate = settings->learning_rate * t->rate;
     own.updates = settings->updates - t->lag;
     if (t->parameter != NULL && !isnan(own.gradient_scale))
       pen_adamw_step(t->parameter, t->gradient, t->exp_avg, t->exp_avg_sq, t->count, &own);
@@ -97,11 +98,11 @@ static void adamw_step(const struct pen_adamw_tensor *tensors, size_t tensor_cou
 static void sgd_step(const struct pen_adamw_tensor *tensors, size_t tensor_count,
                      const struct pen_adamw *settings, void *stream) {
   (void)stream;
-  struct pen_sgd own = {.learning_rate = settings->learning_rate,
-                        .gradient_scale = settings->gradient_scale};
+  struct pen_sgd own = {.gradient_scale = settings->gradient_scale};
   for (const struct pen_adamw_tensor *t = tensors; t < tensors + tensor_count; t++) {
     own.momentum = t->momentum;
     own.nesterov = t->nesterov;
+    own.learning_rate = settings->learning_rate * t->rate;
     own.weight_decay = t->weight_decay;
     if (!isnan(own.gradient_scale))
       pen_sgd_step(t->parameter, t->gradient, t->exp_avg, t->count, &own);

@@ -18,15 +18,16 @@ struct factors {
   float scale, beta1, rest1, beta2, rest2, keep, rate, correction, epsilon;
 };
 
-__device__ inline factors factors_of(const struct pen_adamw *s, double weight_decay,
+__device__ inline factors factors_of(const struct pen_adamw *s, const struct pen_adamw_tensor &t,
                                      const double correction[2]) {
+  const double learning_rate = __dmul_rn(s->learning_rate, t.rate);
   return {(float)s->gradient_scale,
           (float)s->beta1,
           (float)(1 - s->beta1),
           (float)s->beta2,
           (float)(1 - s->beta2),
-          (float)__dadd_rn(1, -__dmul_rn(s->learning_rate, weight_decay)),
-          (float)(-s->learning_rate / correction[0]),
+          (float)__dadd_rn(1, -__dmul_rn(learning_rate, t.weight_decay)),
+          (float)(-learning_rate / correction[0]),
           (float)(1 / correction[1]),
           (float)s->epsilon};
 }
@@ -71,7 +72,7 @@ __global__ void __launch_bounds__(THREADS)
     correction[threadIdx.x] = pen_adamw_correction(threadIdx.x ? settings->beta2 : settings->beta1,
                                                    settings->updates - tensor.lag);
   __syncthreads();
-  if (threadIdx.x == 0) shared = factors_of(settings, tensor.weight_decay, correction);
+  if (threadIdx.x == 0) shared = factors_of(settings, tensor, correction);
   __syncthreads();
   const factors s = shared;
   const bool skips = tensor.parameter == NULL || isnan(s.scale);

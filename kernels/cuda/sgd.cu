@@ -19,9 +19,9 @@ struct sgd_factors {
 
 __device__ inline sgd_factors sgd_factors_of(const struct pen_adamw *s,
                                              const struct pen_adamw_tensor &t) {
+  const double learning_rate = __dmul_rn(s->learning_rate, t.rate);
   return {(float)s->gradient_scale, (float)t.momentum,
-          (float)__dadd_rn(1, -__dmul_rn(s->learning_rate, t.weight_decay)),
-          (float)-s->learning_rate};
+          (float)__dadd_rn(1, -__dmul_rn(learning_rate, t.weight_decay)), (float)-learning_rate};
 }
 
 /* Elements i .. i+N-1 of a tensor; a step that is skipped leaves the gradient zero, too. */

@@ -104,6 +104,7 @@ static void update_run(const struct pen_vm *vm, const struct update_array list[A
                                        .copy = (uint16_t *)list[4].at,
                                        .count = count,
                                        .weight_decay = tensor->weight_decay,
+                                       .rate = tensor->rate,
                                        .lag = tensor->lag,
                                        .momentum = tensor->momentum,
                                        .nesterov = tensor->nesterov,

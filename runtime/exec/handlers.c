@@ -159,7 +159,7 @@ static void update_tensors(struct pen_vm *vm, uint32_t first, uint32_t past) {
 static void update_audited(struct pen_vm *vm) {
   uint32_t done = 0;
   for (uint32_t i = 0; i < vm->weight_count; i++) {
-    if (pen_audit_updates(vm, vm->weights[i])) {
+    if (pen_audit_updates(vm, vm->updates[i].weight)) {
       update_tensors(vm, done, i);
       pen_audit_update_run(&vm->audit->audit->update, vm, &vm->updates[i]);
       done = i + 1;

@@ -38,10 +38,12 @@ struct pen_adamw_tensor pen_updated_tensor(const struct pen_vm *vm, uint32_t wei
                   : (uint16_t *)(vm->arena + w->bf16_offset) + (w->bf16_sharded ? 0 : own.first),
       .count = own.count,
       .weight_decay = w->weight_decay,
+      .rate = w->rate,
       .lag = pen_lag_of(vm->lag, weight),
       .momentum = vm->plan->optimizer.momentum,
       .nesterov = vm->plan->optimizer.nesterov,
-      .optimizer = w->optimizer};
+      .optimizer = w->optimizer,
+      .weight = weight};
 }
 
 void pen_update_tensors(const struct pen_vm *vm, const struct pen_adamw_tensor *tensors,
@@ -87,8 +89,12 @@ static void list_updates(struct pen_vm *vm) {
   const size_t most = 3 * (size_t)vm->weight_count + plan->tie_count;
   struct pen_adamw_tensor *updates =
       pen_allocate(most + 1, sizeof *updates, "%u weights", vm->weight_count);
-  for (uint32_t i = 0; i < vm->weight_count; i++) {
-    updates[vm->update_count++] = pen_updated_tensor(vm, vm->weights[i]);
+  for (int optimizer = PEN_OPTIMIZERS; optimizer-- > 0;) { /* AdamW's last: it zeroes the others */
+    for (uint32_t i = 0; i < vm->weight_count; i++) {
+      if (plan->weights[vm->weights[i]].optimizer == optimizer) {
+        updates[vm->update_count++] = pen_updated_tensor(vm, vm->weights[i]);
+      }
+    }
   }
   for (uint32_t i = 0; i < vm->weight_count; i++) {
     const struct pen_weight *weight = &plan->weights[vm->weights[i]];

@@ -57,10 +57,11 @@ static void refuse_other_moments(const struct pen_safetensors *stored, const cha
     if (other != weight->optimizer &&
         pen_safetensors_has(stored,
                             pen_checkpoint_tensor_name(name, &as_other, PEN_CHECKPOINT_EXP_AVG))) {
-      pen_fail(PEN_EXIT_DATA,
-               "%s: tensor %s is a moment of %s, and optimizer.name of this run is \"%s\": train"
-               " --init takes the weights of a checkpoint alone",
-               path, name, names[other], names[weight->optimizer]);
+      pen_fail(
+          PEN_EXIT_DATA,
+          "%s: tensor %s is a moment of %s, and optimizer.name of this run is \"%s\" for it: train"
+          " --init takes the weights of a checkpoint alone",
+          path, name, names[other], names[weight->optimizer]);
     }
   }
 }

@@ -61,6 +61,7 @@ COMMAND_TESTS = \
   %reldir%/metrics.t \
   %reldir%/microbatch_losses.t \
   %reldir%/optimizer.t \
+  %reldir%/optimizer_groups.t \
   %reldir%/options.t \
   %reldir%/packed_files.t \
   %reldir%/splits.t \
@@ -113,6 +114,7 @@ EXTRA_DIST += $(COMMAND_TESTS) \
   %reldir%/sharding.t \
   %reldir%/convert_hf.py \
   %reldir%/masks_hf.py \
+  %reldir%/optimizer_groups.py \
   %reldir%/csv_torch.py \
   %reldir%/families_torch.py \
   %reldir%/report_damage.py \

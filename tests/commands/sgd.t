@@ -39,7 +39,8 @@ same_as_whole tensor -s tensor_parallel.splits=2 -s tensor_parallel.ranks=2
 
 # ---- memory: of elements 4 bytes a moment
 ok "without momentum" build plain model.cfg -s optimizer.momentum=0 -s optimizer.nesterov=false
-ok "AdamW" build adamw model.cfg -s optimizer.name=adamw -s optimizer.momentum=0 -s optimizer.nesterov=false
+sed 's/name = "sgd"; \(.*\) momentum = .*/\1 };/' model.cfg >adamw.cfg
+ok "AdamW" build adamw adamw.cfg
 moments() { sed -n 's/.*\.moment_bytes = \([0-9]*\).*/\1/p' "$1.c"; }
 is "SGD without momentum has none" "$(moments plain)" ""
 is "AdamW has twice as many as momentum" "$(moments adamw)" "$((2 * $(moments whole)))"
@@ -67,6 +68,12 @@ ok "it begins at zero" run whole 6 moved
 matches "which is said" "$(complaints err)" "*tensors were saved with another optimizer.momentum*"
 
 # ---- settings
-fails "momentum of AdamW" 78 'optimizer.momentum = 0.9*0, with optimizer.name = "adamw"' build wrong model.cfg -s optimizer.name=adamw
+fails "momentum of AdamW" 78 'optimizer.momentum = 0.9*not given, with optimizer.name = "adamw"' build wrong model.cfg -s optimizer.name=adamw
+fails "even of 0" 78 'optimizer.momentum = 0*not given, with optimizer.name = "adamw"' build wrong adamw.cfg -s optimizer.momentum=0
+fails "Nesterov of AdamW" 78 'optimizer.nesterov = false*not given' build wrong adamw.cfg -s optimizer.nesterov=false
+for name in beta1 beta2 epsilon; do
+  fails "$name of SGD" 78 "optimizer.$name = 0.5*not given, with optimizer.name = \"sgd\"" build wrong model.cfg -s optimizer.$name=0.5
+done
+ok "both, where tensors have both" "$gen" --check model.cfg -s optimizer.beta1=0.5 -s 'optimizer.groups=[norm.weight: name=adamw]'
 fails "Nesterov without momentum" 78 'optimizer.nesterov = true*false, without optimizer.momentum' build wrong model.cfg -s optimizer.momentum=0
 finish

@@ -141,6 +141,7 @@ optimizer.beta2	REAL	a number from 0 to below 1
 optimizer.epsilon	REAL	a finite number, 0 or more
 optimizer.weight_decay	REAL	a finite number, 0 or more
 optimizer.weight_decay_groups	STRINGS	a list of strings in quotes, at most 1000
+optimizer.groups	STRINGS	a list of strings in quotes, at most 1000
 optimizer.clip_norm	REAL	a finite number, 0 or more
 optimizer.norm	CHOICE	"2" or "inf"
 cluster.device	CHOICE	"auto", "cpu" or "cuda"

@@ -83,6 +83,17 @@ for device in cpu cuda; do
 done
 ok "to the same losses" close_to tied_cpu tied_cuda 6
 
+# Tensors of two optimizers alternate in the plan; each optimizer has one launch.
+for device in cpu cuda; do
+  ok "a plan for $device with groups" build "groups_$device" "$scratch/model.cfg" -s cluster.device=$device -s optimizer.momentum=0.9 -s \
+    'optimizer.groups=[norm.weight: name=sgd rate=20, o_proj.weight down_proj.weight: name=sgd rate=3 weight_decay=0.3, lm_head.weight: rate=0.3]'
+done
+groups() { PEN_GRAPH=unmarked PEN_GRAPH_DOT="$scratch/groups.nodes" train groups_cuda groups_cuda --steps 3; }
+ok "trains" groups
+ok "on the CPU, too" train groups_cpu groups_cpu --steps 3
+ok "to the same losses and norms" close_to groups_cpu groups_cuda 6
+is "one launch for an optimizer" "$(sed -n '/label/s/.*\(adamw\|sgd\).*/\1/p' "$scratch/groups.nodes" | tr '\n' ' ')" "sgd adamw "
+
 # As many tensors as Llama 3.2 1B has: their norms and AdamW take a few launches, with all between them.
 for device in cpu cuda; do
   ok "a plan for $device of 16 layers" build "deep_$device" "$scratch/model.cfg" -s cluster.device=$device -s model.layers=16 -s model.hidden=16 \

@@ -88,9 +88,8 @@ static void text_has_resolved_values(void **state) {
       "0.10000000000000001\n"
       "optimizer.beta1 = 0.90000000000000002\noptimizer.beta2 = "
       "0.94999999999999996\noptimizer.epsilon = 1e-08\n"
-      "optimizer.momentum = 0\noptimizer.nesterov = false\n"
       "optimizer.weight_decay = 0.10000000000000001\noptimizer.weight_decay_groups = "
-      "[]\noptimizer.clip_norm = 1\n"
+      "[]\noptimizer.groups = []\noptimizer.clip_norm = 1\n"
       "optimizer.norm = \"2\"\n"
       "cluster.device = \"cpu\"\ncluster.transport = \"shm\"\ncluster.hosts = [\"localhost\"]\n"
       "cluster.spares = []\n"
@@ -119,6 +118,29 @@ static void notation_does_not_matter(void **state) {
              "  family = \"lla\" \"\\x6da\"; } // on two\n"
              "pipeline = { schedule = \"1f1b\"; microbatches = 4; ranks = 2; zero_bubble = FALSE }",
              NULL));
+}
+
+/* Groups in a file, or texts of another notation, and in another order of what they set. */
+static void notation_of_groups_does_not_matter(void **state) {
+  (void)state;
+  static const char in_file[] =
+      "pipeline = { ranks = 2; microbatches = 4; schedule = \"1f1b\"; };\n"
+      "model = { family = \"llama\"; layers = 4; hidden = 32; heads = 4; ffn = 48; vocab = 64; "
+      "sequence = 8; };\n"
+      "batch = { microbatch = 2; };\n"
+      "optimizer = { learning_rate = 1e-3; steps = 3; groups = (\n"
+      "  { name = \"sgd\"; endings = [\"norm.weight\", \"bias\"]; rate = 5e-1; },\n"
+      "  \"lm_head.weight: weight_decay=0\"); };\n";
+  const char *text = pen_topology_canonical(settle(in_file, NULL));
+  assert_non_null(strstr(text,
+                         "optimizer.groups = [\"norm.weight bias: rate=0.5 name=sgd\", "
+                         "\"lm_head.weight: weight_decay=0\"]\n"));
+  assert_string_equal(
+      text, pen_topology_canonical(
+                settle(base,
+                       "optimizer.groups=[ norm.weight  bias:name=sgd rate=0.50,lm_head.weight: "
+                       "weight_decay=0.0]",
+                       NULL)));
 }
 
 static void overrides_do_not_matter(void **state) {
@@ -185,6 +207,7 @@ static void each_setting_is_in_the_text(void **state) {
       "optimizer.decay_steps=1",
       "optimizer.norm=inf",
       "optimizer.weight_decay_groups=[lm_head.weight=0]",
+      "optimizer.groups=[lm_head.weight: rate=2]",
       "cluster.hosts=[other]",
       "cluster.threads_per_rank=2",
       "cluster.port=1",
@@ -299,6 +322,7 @@ int main(void) {
       cmocka_unit_test(text_has_resolved_values),
       cmocka_unit_test(peak_does_not_matter),
       cmocka_unit_test(notation_does_not_matter),
+      cmocka_unit_test(notation_of_groups_does_not_matter),
       cmocka_unit_test(overrides_do_not_matter),
       cmocka_unit_test(written_defaults_do_not_matter),
       cmocka_unit_test(includes_do_not_matter),

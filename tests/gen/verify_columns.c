@@ -302,6 +302,7 @@ static const char *const beyond[] = {
     "pen_weight.deviation",
     "pen_weight.frozen",
     "pen_weight.weight_decay",
+    "pen_weight.rate",
     "pen_weight.value_file",
     "pen_weight.exp_avg_file",
     "pen_weight.exp_avg_sq_file",

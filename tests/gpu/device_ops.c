@@ -104,6 +104,7 @@ static void list_updates(struct pen_adamw_tensor tensors[LISTED], const struct l
                                                  .copy = i % 2 ? copy + at : NULL,
                                                  .count = l->count[i],
                                                  .weight_decay = 0.1 * (double)(i % 3),
+                                                 .rate = i % 4 ? 0.3 * (double)(i % 4) : 1,
                                                  .lag = i % 7};
   }
 }
@@ -131,6 +132,7 @@ static void adamw(void **state) {
   for (size_t i = 0; i < LISTED; i++) {
     struct pen_adamw own = settings;
     own.weight_decay = tensors[i].weight_decay;
+    own.learning_rate = settings.learning_rate * tensors[i].rate;
     own.updates = settings.updates - tensors[i].lag;
     if (tensors[i].parameter != NULL)
       pen_adamw_step(tensors[i].parameter, tensors[i].gradient, tensors[i].exp_avg,
@@ -326,7 +328,8 @@ static void a_skipped_step(void **state) {
                                           .exp_avg = over[2],
                                           .exp_avg_sq = over[3],
                                           .count = COUNT,
-                                          .weight_decay = 0.1};
+                                          .weight_decay = 0.1,
+                                          .rate = 1};
   pen_cuda.adamw_step(&tensor, 1, sent(&settings, sizeof settings), stream);
   for (int i = 0; i < 4; i++) {
     fetch(back, over[i], COUNT * sizeof *back);
