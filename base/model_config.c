@@ -19,14 +19,6 @@ enum { FAMILIES = sizeof families / sizeof *families };
 
 /* ---- keys by their kind ---- */
 
-static void set_boolean(const struct pen_config_reading *r, const struct pen_config_key *row,
-                        const json_t *value) {
-  if (json_is_boolean(value))
-    pen_config_set(r, row, json_is_true(value) ? "true" : "false");
-  else
-    pen_config_refuse(r, row->key, value, "true or false");
-}
-
 static void check_only(const struct pen_config_reading *r, const struct pen_config_key *row,
                        const json_t *value) {
   if (json_is_null(value) || pen_config_is_one_of(r, value, row->wanted)) return;
@@ -76,7 +68,7 @@ static void apply_key(const struct pen_config_reading *r, const struct pen_confi
     case PEN_CONFIG_LENGTH:
     case PEN_CONFIG_NULLABLE: pen_config_set_integer(r, row, value); break;
     case PEN_CONFIG_REAL: pen_config_set_real(r, row, value); break;
-    case PEN_CONFIG_BOOLEAN: set_boolean(r, row, value); break;
+    case PEN_CONFIG_BOOLEAN: pen_config_set_boolean(r, row, value); break;
     case PEN_CONFIG_ONLY: check_only(r, row, value); break;
     case PEN_CONFIG_DROPOUT: check_dropout(r, row, value); break;
     case PEN_CONFIG_ROPE: pen_config_set_rope(r, row, value); break;

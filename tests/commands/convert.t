@@ -35,6 +35,18 @@ is "llama3 without its positions" "$(rope "$llama" ',"rope_scaling":{"rope_type"
   "original_sequence = 16"
 is "linear" "$(rope "$llama" ',"rope_scaling":{"type":"linear","factor":4}')" 'rope_factor = 4.0 rope_scaling = "linear" rope_theta = 10000.0 '
 matches "linear: as the table of angles is made" "$("$gen" out.cfg)" '*PEN_OP_ROPE_TABLE*{16, 4}, {10000, 4}}*'
+yarn='"rope_type":"yarn","factor":4.0,"original_max_position_embeddings":64'
+is "yarn; what transformers takes as absent is no setting" \
+  "$(rope "$llama" ",\"rope_theta\":1e4,\"rope_scaling\":{$yarn,\"beta_fast\":0,\"beta_slow\":null,\"mscale\":0.0,\"truncate\":true}")" \
+  'rope_factor = 4.0 rope_original_sequence = 64 rope_scaling = "yarn" rope_theta = 10000.0 '
+# Of 8 dims, pairs of wavelengths that fit 32 times and once: floor(8 ln(64/(2 pi 32)) / (2 ln 10000)) = -1, at least 0; ceil(8 ln(64/(2 pi)) / (2 ln 10000)) = 2;
+# 1 + ln(4)/10.
+matches "yarn: as the table of angles is made" "$("$gen" out.cfg)" '*PEN_OP_ROPE_TABLE*{16, 4}, {10000, 4, 0, -1, 0.5, 1.13862943611198*}*'
+is "all that yarn may say, qwen3 of transformers 5" "$(rope "$qwen3" ",\"rope_parameters\":{$yarn,\"beta_fast\":2.5,\"beta_slow\":0.5,\
+\"mscale\":0.7,\"mscale_all_dim\":0.5,\"attention_factor\":1.5,\"truncate\":false}")" \
+  'rope_attention_factor = 1.5 rope_beta_fast = 2.5 rope_beta_slow = 0.5 rope_factor = 4.0 rope_mscale = 0.7 rope_mscale_all_dim = 0.5 '\
+'rope_original_sequence = 64 rope_scaling = "yarn" rope_theta = 10000.0 rope_truncate = false '
+matches "not rounded, and its own factor" "$("$gen" out.cfg)" '*PEN_OP_ROPE_TABLE*{10000, 4, 0, -1.'*', 1.5}*'
 is "qwen3's heads are 128 wide unless it says" "$(model "$qwen3" '' | grep -o 'head_dim = [0-9]*')" "head_dim = 128"
 is "qwen2's are hidden/heads, and no key asks for its biases" "$(model "$qwen2" ',"architectures":["Qwen2ForCausalLM"],"use_sliding_window":false,"sliding_window":4096,"use_mrope":false')" \
   "$(model "$llama" '' | sed s/llama/qwen2/)"
@@ -114,9 +126,13 @@ done <<'END'
 llama	"rope_scaling":{"rope_type":"llama3","factor":8.0,"high_freq_factor":4.0,"original_max_position_embeddings":8}	rope_scaling.low_freq_factor: missing
 llama	"rope_scaling":{"rope_type":"linear","factor":"8"}	rope_scaling.factor = "8" is not supported: a finite number, 1 or more
 llama	"rope_scaling":{"type":"linear","factor":0.5}	rope_scaling.factor = 0.5 is not supported: a finite number, 1 or more
-llama	"rope_scaling":{"type":"dynamic","factor":2}	rope_scaling.type = "dynamic" is not supported: only "default", "linear" or "llama3"
-qwen3	"rope_parameters":{"rope_type":"yarn","rope_theta":1e4,"factor":4.0}	rope_parameters.rope_type = "yarn" is not supported: only "default", "linear" or "llama3"
-llama	"rope_scaling":{"rope_type":"longrope"}	rope_scaling.rope_type = "longrope" is not supported: only "default", "linear" or "llama3"
+llama	"rope_scaling":{"type":"dynamic","factor":2}	rope_scaling.type = "dynamic" is not supported: only "default", "linear", "llama3" or "yarn"
+qwen3	"rope_parameters":{"rope_type":"yarn","rope_theta":1e4}	rope_parameters.factor: missing
+qwen3	"rope_scaling":{"rope_type":"yarn","factor":4,"truncate":0}	rope_scaling.truncate = 0 is not supported: true or false
+qwen3	"rope_scaling":{"rope_type":"yarn","factor":4,"beta_fast":-1}	rope_scaling.beta_fast = -1 is not supported: a finite number above 0
+qwen3	"rope_scaling":{"rope_type":"yarn","factor":4,"attention_factor":0.0}	rope_scaling.attention_factor = 0.0 is not supported: a finite number above 0
+qwen3	"rope_scaling":{"rope_type":"yarn","factor":4,"low_freq_factor":1.0}	rope_scaling.low_freq_factor = 1.0 is not supported: RoPE scaling "yarn" has no such key
+llama	"rope_scaling":{"rope_type":"longrope"}	rope_scaling.rope_type = "longrope" is not supported: only "default", "linear", "llama3" or "yarn"
 llama	"rope_scaling":{"type":"linear","factor":2,"low_freq_factor":1.0}	rope_scaling.low_freq_factor = 1.0 is not supported: RoPE scaling "linear" has no such key
 llama	"rope_parameters":{"rope_type":"default","rope_theta":1e4,"factor":4.0}	rope_parameters.factor = 4.0 is not supported: RoPE scaling "default" has no such key
 llama	"rope_parameters":{"rope_type":"default","partial_rotary_factor":0.5}	rope_parameters.partial_rotary_factor = 0.5 is not supported: RoPE scaling "default" has no such key
@@ -142,7 +158,7 @@ gemma3	"sliding_window_pattern":2	sliding_window_pattern = 2 is not supported: o
 gemma3	"final_logit_softcapping":30.0	final_logit_softcapping = 30.0 is not supported: only null
 gemma3	"rope_parameters":{"sliding_attention":{"rope_type":"linear"}}	rope_parameters.sliding_attention.rope_type = "linear" is not supported: only "default" positions in these layers
 gemma3	"rope_parameters":{"rope_type":"default"}	rope_parameters.rope_type = "default" is not supported: only full_attention and sliding_attention
-gemma3	"rope_parameters":{"full_attention":{"rope_type":"yarn"}}	rope_parameters.full_attention.rope_type = "yarn" is not supported: only "default", "linear" or "llama3"
+gemma3	"rope_parameters":{"full_attention":{"rope_type":"dynamic"}}	rope_parameters.full_attention.rope_type = "dynamic" is not supported: only "default", "linear", "llama3" or "yarn"
 gemma3	"architectures":["Gemma3ForConditionalGeneration"]	architectures[0] = "Gemma3ForConditionalGeneration" is not supported: only "Gemma3ForCausalLM"
 mistral	"sliding_window":0	sliding_window = 0 is not supported: a whole number from 1 to 1048576, or null
 mistral	"sliding_window":4.5	sliding_window = 4.5 is not supported: a whole number from 1 to 1048576, or null
