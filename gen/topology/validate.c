@@ -131,6 +131,13 @@ static void check_rope(const struct pen_topology *t) {
                       pen_family_row_of(t->model_family)->name);
 }
 
+static void check_biases(const struct pen_topology *t, const struct pen_family_row *family) {
+  if (t->model_attention_bias && !family->biases)
+    pen_topology_fail(t, "model.attention_bias", "false, with family %s", family->name);
+  if (t->model_mlp_bias && !family->biases)
+    pen_topology_fail(t, "model.mlp_bias", "false, with family %s", family->name);
+}
+
 static void check_model(const struct pen_topology *t) {
   const struct pen_family_row *family = pen_family_row_of(t->model_family);
   if (family->needs_tokens == (t->model_loss == PEN_LOSS_SUM))
@@ -139,6 +146,7 @@ static void check_model(const struct pen_topology *t) {
         family->needs_tokens ? "\"cross_entropy\" or \"cross_entropy_sum\"" : "\"sum\"",
         family->name, family->needs_tokens ? "targets" : "no targets");
   check_window(t, family);
+  check_biases(t, family);
   if (!family->needs_tokens) return;
   check_heads(t, family->rotary);
   check_rope(t);

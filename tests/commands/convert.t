@@ -22,6 +22,7 @@ is "llama, with what the class leaves out" "$(model "$llama" '')" \
 is "all that llama may say" \
   "$(model "$llama" ',"num_key_value_heads":2,"head_dim":10,"rms_norm_eps":1e-05,"rope_theta":500000,"tie_word_embeddings":true,"rope_scaling":null')" \
   'family = "llama", ffn = 48, head_dim = 10, heads = 4, hidden = 32, kv_heads = 2, layers = 2, norm_epsilon = 1e-05, rope_theta = 500000.0, sequence = 16, tie_embeddings = true, vocab = 256'
+is "biases of llama" "$(model "$llama" ',"attention_bias":true,"mlp_bias":true' | grep -o '[a-z]*_bias = [a-z]*' | tr '\n' ' ')" 'attention_bias = true mlp_bias = true '
 is "what changes nothing" "$(model "$llama" ',"is_llama_config":true,"rope_interleaved":false,"transformers.js_config":{"dtype":"q4"}')" "$(model "$llama" '')"
 is "rope_theta of transformers 5" "$(model "$llama" ',"rope_parameters":{"rope_type":"default","rope_theta":1234.5}' | grep -o 'rope_theta = [0-9.]*')" 'rope_theta = 1234.5'
 # Positions that are stretched: as transformers 4 says it, and as 5 does.
@@ -137,8 +138,9 @@ llama	"rope_scaling":{"type":"linear","factor":2,"low_freq_factor":1.0}	rope_sca
 llama	"rope_parameters":{"rope_type":"default","rope_theta":1e4,"factor":4.0}	rope_parameters.factor = 4.0 is not supported: RoPE scaling "default" has no such key
 llama	"rope_parameters":{"rope_type":"default","partial_rotary_factor":0.5}	rope_parameters.partial_rotary_factor = 0.5 is not supported: RoPE scaling "default" has no such key
 llama	"partial_rotary_factor":0.5	partial_rotary_factor = 0.5 is not supported: only 1.0|1
-llama	"attention_bias":true	attention_bias = true is not supported: only false
-llama	"mlp_bias":true	mlp_bias = true is not supported: only false
+llama	"attention_bias":1	attention_bias = 1 is not supported: true or false
+qwen3	"attention_bias":true	attention_bias = true is not supported: only false
+qwen2	"mlp_bias":true	mlp_bias = true is not supported: only false
 llama	"torch_dtype":"float32","dtype":"bfloat16"	dtype = "bfloat16" is not supported: torch_dtype, the other name of this key, is "float32"
 llama	"rope_scaling":{"type":"linear","factor":4},"rope_parameters":{"rope_type":"linear","factor":8}	rope_parameters.factor = 8.0, but rope_scaling.factor = 4.0: two names of one key
 qwen2	"rope_scaling":{"type":"default"},"rope_parameters":{"rope_type":"linear","factor":8}	rope_parameters.rope_type = "linear", but rope_scaling.type = "none": two names of one key
@@ -184,9 +186,9 @@ printf '{"model_type":"bert"}' >config.json
 refused 65 'config.json: model_type = "bert" is not supported: "llama", "qwen2", "qwen3", "mistral", "gemma3_text" or "gpt2"' "another model" config.json
 printf '{}' >config.json
 refused 65 'config.json: model_type: missing' "no model_type" config.json
-printf '{%s,"hidden_act":"gelu","rope_scaling":{"type":"dynamic","factor":2},"attention_bias":true,"foo":1}' "$llama" >config.json
+printf '{%s,"hidden_act":"gelu","rope_scaling":{"type":"dynamic","factor":2},"attention_bias":1,"foo":1}' "$llama" >config.json
 is "all that is not supported is told" "$("$convert" config.json 2>&1 | sed -n 's/.*json: \(.*\) is not supported: .*/\1/p' | sort | tr '\n' ' ')$?" \
-  'attention_bias = true foo = 1 hidden_act = "gelu" rope_scaling.type = "dynamic" 0'
+  'attention_bias = 1 foo = 1 hidden_act = "gelu" rope_scaling.type = "dynamic" 0'
 awk 'BEGIN { printf "{\"model_type\":\"llama\""; for (i = 0; i < 3000; i++) printf ",\"k%d\":1", i; print "}" }' >config.json
 "$convert" config.json >out 2>&1
 is "of very many the first" "$? $(wc -l <out) $(tail -n 1 out)" "65 101 penstock-convert: config.json: 2900 keys more are not supported"

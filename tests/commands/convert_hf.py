@@ -50,6 +50,8 @@ def models():
     yield "qwen3_yarn", qwen3, transformers.Qwen3Config(**SIZES, head_dim=16, rope_parameters=YARN_OF_ALL), torch.float32, "5GB"
     yarn = {"full_attention": dict(YARN, beta_fast=4), "sliding_attention": {"rope_theta": 2e3, "rope_type": "default"}}
     yield "gemma3_yarn", gemma3, transformers.Gemma3TextConfig(**sizes, query_pre_attn_scalar=12, rope_parameters=yarn), torch.float32, "5GB"
+    biases = dict(SIZES, attention_bias=True, mlp_bias=True)
+    yield "llama_biases", llama, transformers.LlamaConfig(**biases, **ROPE), torch.float32, "5GB"
     yield "gpt2", gpt2, transformers.GPT2Config(**GPT2), torch.float32, "20KB"
     yield "gpt2_bare", transformers.GPT2Model, transformers.GPT2Config(**GPT2, n_inner=50), torch.float32, "5GB"
     yield "gpt2_untied", gpt2, transformers.GPT2Config(**GPT2, tie_word_embeddings=False), torch.float32, "5GB"
@@ -91,6 +93,8 @@ def meaning(config):
         keys += ["hidden_activation", "sliding_window", "layer_types", "query_pre_attn_scalar"] if config.model_type == "gemma3_text" else ["hidden_act"]
         if not hasattr(config, "head_dim"):  # Qwen2Config has one only if its file does
             config.head_dim = config.hidden_size // config.num_attention_heads
+    if config.model_type == "llama":
+        keys += ["attention_bias", "mlp_bias"]
     if config.model_type == "mistral":
         keys.append("sliding_window")
     values = [getattr(config, key) for key in keys]

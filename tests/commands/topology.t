@@ -266,6 +266,8 @@ done <<'END'
 -s model.rope_scaling=yarn -s model.rope_factor=8	base.cfg: model.rope_original_sequence: missing; model.rope_scaling = "yarn" needs it: a whole number from 1 to 1048576
 -s model.rope_scaling=yarn -s model.rope_factor=8 -s model.rope_original_sequence=4 -s model.rope_beta_slow=32	base.cfg: model.rope_beta_fast = 32: above model.rope_beta_slow = 32
 -s model.rope_scaling=yarn -s model.rope_factor=8 -s model.rope_original_sequence=4 -s model.rope_theta=1	-s model.rope_theta = 1: above 1, with model.rope_scaling = "yarn"
+-s model.family=qwen2 -s model.attention_bias=true	-s model.attention_bias = true: false, with family qwen2
+-s model.family=gpt2 -s model.mlp_bias=true	-s model.mlp_bias = true: false, with family gpt2
 END
 sed '/heads\|ffn\|vocab/d; s/llama/mlp/' base.cfg >mlp.cfg
 accepted "mlp needs neither heads nor ffn nor vocab" "" mlp.cfg

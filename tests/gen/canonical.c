@@ -244,6 +244,8 @@ static void scaled_positions_are_in_the_text(void **state) {
   assert_non_null(strstr(pen_topology_canonical(settle(base, STRETCHED, "model.rope_scaling=yarn",
                                                        "model.rope_truncate=false", NULL)),
                          "model.rope_truncate = false\nmodel.norm_epsilon"));
+  assert_non_null(
+      strstr(pen_topology_canonical(settle(base, "model.mlp_bias=true", NULL)), "model.mlp_bias"));
 #undef STRETCHED
 }
 
