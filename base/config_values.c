@@ -107,10 +107,14 @@ void pen_config_set_real(const struct pen_config_reading *r, const struct pen_co
 
 void pen_config_set_boolean(const struct pen_config_reading *r, const struct pen_config_key *row,
                             const json_t *value) {
-  if (json_is_boolean(value))
-    pen_config_set(r, row, json_is_true(value) ? "true" : "false");
-  else
+  if (!json_is_boolean(value)) {
     pen_config_refuse(r, row->key, value, "true or false");
+    return;
+  }
+  const char *text = json_is_true(value) ? "true" : "false";
+  struct pen_config_setting *setting = pen_config_set(r, row, text);
+  if (strncmp(row->default_value, "~~", 2) == 0)
+    setting->is_implied = strcmp(row->default_value + 2, text) == 0;
 }
 
 json_t *pen_config_value(const struct pen_config_key *row, const char *text) {

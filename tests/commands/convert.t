@@ -23,7 +23,7 @@ is "all that llama may say" \
   "$(model "$llama" ',"num_key_value_heads":2,"head_dim":10,"rms_norm_eps":1e-05,"rope_theta":500000,"tie_word_embeddings":true,"rope_scaling":null')" \
   'family = "llama", ffn = 48, head_dim = 10, heads = 4, hidden = 32, kv_heads = 2, layers = 2, norm_epsilon = 1e-05, rope_theta = 500000.0, sequence = 16, tie_embeddings = true, vocab = 256'
 is "biases of llama" "$(model "$llama" ',"attention_bias":true,"mlp_bias":true' | grep -o '[a-z]*_bias = [a-z]*' | tr '\n' ' ')" 'attention_bias = true mlp_bias = true '
-is "what changes nothing" "$(model "$llama" ',"is_llama_config":true,"rope_interleaved":false,"transformers.js_config":{"dtype":"q4"}')" "$(model "$llama" '')"
+is "what changes nothing" "$(model "$llama" ',"is_llama_config":true,"rope_interleaved":false,"attention_bias":false,"mlp_bias":false,"transformers.js_config":{"dtype":"q4"}')" "$(model "$llama" '')"
 is "rope_theta of transformers 5" "$(model "$llama" ',"rope_parameters":{"rope_type":"default","rope_theta":1234.5}' | grep -o 'rope_theta = [0-9.]*')" 'rope_theta = 1234.5'
 # Positions that are stretched: as transformers 4 says it, and as 5 does.
 stretched='"rope_type":"llama3","factor":8.0,"low_freq_factor":1.0,"high_freq_factor":4.0,"original_max_position_embeddings":64'
@@ -68,6 +68,8 @@ local='"sliding_attention"'
 is "gemma3_text of transformers 5" "$(model "$gemma3" "$gemma3_keys,\"layer_types\":[$local,$local,$local,$local,$local,\"full_attention\",$local],\"rope_parameters\":{\
 \"full_attention\":{\"rope_theta\":3e4,\"rope_type\":\"linear\",\"factor\":8},$local:{\"rope_theta\":2e4,\"rope_type\":\"default\"}}")" "$wanted"
 is "windows and tables of its layers" "$("$gen" out.cfg | grep -o 'PEN_OP_ATTENTION,.*{1, 16, 4, 2, 12, [0-9]*}' | sed 's/.*, //' | head -n 7 | tr -d '\n')" "5}5}5}5}5}16}5}"
+images='"model_type":"gemma3","architectures":["Gemma3ForConditionalGeneration"],"vision_config":{"hidden_size":8},"mm_tokens_per_image":4,"tie_word_embeddings":false'
+is "gemma3: its part for text" "$(model "$images" ",\"text_config\":{$gemma3$gemma3_keys}")" "$(model "$gemma3" "$gemma3_keys,\"tie_word_embeddings\":false")"
 is "gpt2" "$(model "$gpt2" '')" \
   'family = "gpt2", ffn = 144, heads = 4, hidden = 36, layers = 2, norm_epsilon = 1e-5, sequence = 16, vocab = 256'
 is "gpt2 with a width of its own, untied" "$(model "$gpt2" ',"n_inner":50,"tie_word_embeddings":false' | grep -o 'ffn = [0-9]*\|tie_embeddings = [a-z]*' | tr '\n' ' ')" \
@@ -162,6 +164,9 @@ gemma3	"rope_parameters":{"sliding_attention":{"rope_type":"linear"}}	rope_param
 gemma3	"rope_parameters":{"rope_type":"default"}	rope_parameters.rope_type = "default" is not supported: only full_attention and sliding_attention
 gemma3	"rope_parameters":{"full_attention":{"rope_type":"dynamic"}}	rope_parameters.full_attention.rope_type = "dynamic" is not supported: only "default", "linear", "llama3" or "yarn"
 gemma3	"architectures":["Gemma3ForConditionalGeneration"]	architectures[0] = "Gemma3ForConditionalGeneration" is not supported: only "Gemma3ForCausalLM"
+images	"boi_token_index":1	text_config: missing
+images	"text_config":[1]	text_config = [1] is not supported: an object
+images	"quantization_config":{"bits":4},"text_config":{"model_type":"gemma3_text","num_hidden_layers":6,"hidden_size":8,"vocab_size":9,"num_attention_heads":1,"intermediate_size":8,"max_position_embeddings":8}	quantization_config = {"bits":4} is not supported: unknown key; if the results of the model do not depend on it: --ignore quantization_config
 mistral	"sliding_window":0	sliding_window = 0 is not supported: a whole number from 1 to 1048576, or null
 mistral	"sliding_window":4.5	sliding_window = 4.5 is not supported: a whole number from 1 to 1048576, or null
 mistral	"attention_bias":true	attention_bias = true is not supported: unknown key; if the results of the model do not depend on it: --ignore attention_bias
@@ -385,6 +390,21 @@ is "unless it is ignored" "$("$scratch/small" eval --data data.bin --quiet --ini
 with other.safetensors transformer.h.0.other.weight U8 4
 loss other.safetensors >/dev/null
 is "any other tensor is not" "$(complaints errors)" "penstock: other.safetensors: tensor transformer.h.0.other.weight: not a part of this model"
+# The part for text of a model of text and images: a prefix before its tensors, and tensors of images.
+(
+  mkdir images && cd images && printf '{%s%s}' "$gemma3" "$gemma3_keys" >config.json && "$convert" -o text.cfg config.json
+) || exit 99
+ok "a binary of gemma3_text" build text images/text.cfg
+"$scratch/text" init --output images/whole.safetensors
+image='"vision_tower.x":{"dtype":"U8","shape":[4],"data_offsets":'
+at=$(($(wc -c <images/whole.safetensors) - $(od -An -td8 -N8 images/whole.safetensors) - 8))
+(cd images && { headed "$(header whole.safetensors | sed 's/"model\./"language_model.model./g; s/} *$//'),$image[$at,$((at + 4))]}}"; printf 1234; } >../images.safetensors)
+text_loss() { "$scratch/text" eval --data data.bin --quiet --init "$1" 2>errors | tail -n 1; }
+is "the weights of gemma3's part for text" "$(text_loss images.safetensors)" "$(text_loss images/whole.safetensors)"
+matches "which is a loss" "$(text_loss images.safetensors)" "*[0-9].[0-9]*"
+(cd images && { headed "$(header whole.safetensors | sed 's/} *$//'),$image[$at,$((at + 4))]}}"; printf 1234; } >../bare_images.safetensors)
+text_loss bare_images.safetensors >/dev/null
+is "tensors of images beside a gemma3_text are no part of it" "$(complaints errors)" "penstock: bare_images.safetensors: tensor vision_tower.x: not a part of this model"
 # What people give in place of it.
 instead() { # FILE STATUS TEXT
   "$scratch/small" eval --data data.bin --quiet --init "$1" >/dev/null 2>errors

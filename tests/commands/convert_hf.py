@@ -51,6 +51,9 @@ def models():
     yarn = {"full_attention": dict(YARN, beta_fast=4), "sliding_attention": {"rope_theta": 2e3, "rope_type": "default"}}
     yield "gemma3_yarn", gemma3, transformers.Gemma3TextConfig(**sizes, query_pre_attn_scalar=12, rope_parameters=yarn), torch.float32, "5GB"
     biases = dict(SIZES, attention_bias=True, mlp_bias=True)
+    config = transformers.Gemma3Config(text_config=dict(sizes, query_pre_attn_scalar=12), mm_tokens_per_image=4, vision_config=dict(
+        hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2, image_size=28, patch_size=14))
+    yield "gemma3_images", transformers.Gemma3ForConditionalGeneration, config, torch.float32, "30KB"
     yield "llama_biases", llama, transformers.LlamaConfig(**biases, **ROPE), torch.float32, "5GB"
     yield "gpt2", gpt2, transformers.GPT2Config(**GPT2), torch.float32, "20KB"
     yield "gpt2_bare", transformers.GPT2Model, transformers.GPT2Config(**GPT2, n_inner=50), torch.float32, "5GB"
@@ -73,7 +76,7 @@ def make(folder):
 
 
 def score(model, tokens, out):
-    sequence = model.config.max_position_embeddings
+    sequence = model.config.get_text_config().max_position_embeddings
     for start in range(0, len(tokens) - 1, sequence):
         window, targets = tokens[start:start + sequence], tokens[start + 1:start + sequence + 1]
         window = window[:len(targets)]
@@ -113,7 +116,7 @@ def read(path, *pairs):
         with open(name + ".theirs", "w") as out:
             score(model.eval(), tokens, out)
         with open(name + ".loaded", "w") as out:
-            print(meaning(model.config), left or "all of it", file=out)
+            print(meaning(model.config.get_text_config()), left or "all of it", file=out)
 
 
 {"make": make, "read": read}[sys.argv[1]](*sys.argv[2:])
