@@ -113,6 +113,7 @@ model.rope_high_freq_factor	REAL	a finite number above 0
 model.rope_beta_fast	REAL	a finite number above 0
 model.rope_truncate	BOOLEAN	true or false
 model.rope_attention_factor	REAL	a finite number above 0
+model.rope_mscale	REAL	a number from 1e-09 to 1e+09
 model.norm_epsilon	REAL	a finite number, 0 or more
 model.tie_embeddings	BOOLEAN	true or false
 model.dtype	CHOICE	"f32" or "bf16"
