@@ -11,7 +11,7 @@ static const char original_positions[] = "original_max_position_embeddings";
 static const struct scaling {
   const char *kind;
   size_t count;
-  struct pen_config_key part[4];
+  struct pen_config_key part[8]; /* with a default it may be absent, null, or as `wanted` */
 } scalings[] = {
     {"default", 0, {{0}}},
     {"linear", 1, {{.key = "factor", .kind = PEN_CONFIG_REAL, .setting = "rope_factor"}}},
@@ -23,6 +23,16 @@ static const struct scaling {
       {.key = original_positions,
        .kind = PEN_CONFIG_INTEGER,
        .setting = "rope_original_sequence"}}},
+    {"yarn",
+     8,
+     {{.key = "factor", .kind = PEN_CONFIG_REAL, .setting = "rope_factor"},
+      {.key = original_positions, .kind = PEN_CONFIG_INTEGER, .setting = "rope_original_sequence"},
+      {NULL, "beta_fast", PEN_CONFIG_REAL, "rope_beta_fast", "32", "0|0.0"},
+      {NULL, "beta_slow", PEN_CONFIG_REAL, "rope_beta_slow", "1", "0|0.0"},
+      {NULL, "truncate", PEN_CONFIG_BOOLEAN, "rope_truncate", "true", ""},
+      {NULL, "attention_factor", PEN_CONFIG_REAL, "rope_attention_factor", "0", ""},
+      {NULL, "mscale", PEN_CONFIG_REAL, "rope_mscale", "0", "0|0.0"},
+      {NULL, "mscale_all_dim", PEN_CONFIG_REAL, "rope_mscale_all_dim", "0", "0|0.0"}}},
 };
 enum { SCALINGS = sizeof scalings / sizeof *scalings };
 
@@ -30,12 +40,20 @@ static void set_part(const struct pen_config_reading *r, const struct pen_config
                      const struct pen_config_key *part, const json_t *value) {
   struct pen_config_key full = *part;
   full.key = pen_config_text(r->config, "%s.%s", row->key, part->key);
-  if (json_is_null(value))
+  const bool optional = part->default_value != NULL;
+  if (optional && (json_is_null(value) || pen_config_is_one_of(r, value, part->wanted)))
+    pen_config_set(r, &full, part->default_value)->is_default = true;
+  else if (json_is_null(value))
     pen_config_refuse_missing(r, full.key);
+  else if (part->kind == PEN_CONFIG_BOOLEAN)
+    pen_config_set_boolean(r, &full, value);
   else if (part->kind == PEN_CONFIG_INTEGER)
     pen_config_set_integer(r, &full, value);
   else
     pen_config_set_real(r, &full, value);
+  struct pen_config_setting *setting = pen_model_config_find(r->config, part->setting);
+  if (optional && setting != NULL) /* penstock-gen has the same default */
+    setting->is_implied = pen_config_same_value(setting->text, part->default_value);
 }
 
 /* Sets the kind and its parts; returns the kind, or null if it is refused. */
@@ -49,7 +67,7 @@ static const struct scaling *set_scaling(const struct pen_config_reading *r,
       scaling = &scalings[i];
   if (!scaling) {
     pen_config_refuse(r, pen_config_text(r->config, "%s.%s", row->key, key), kind,
-                      "only \"default\", \"linear\" or \"llama3\"");
+                      "only \"default\", \"linear\", \"llama3\" or \"yarn\"");
     return NULL;
   }
   const json_t *older = json_object_get(value, "type");
@@ -146,9 +164,7 @@ json_t *pen_config_rope_object(const struct pen_config_source *source) {
     for (size_t n = 0; n < scalings[i].count; n++) {
       const struct pen_config_key *part = &scalings[i].part[n];
       const char *text = source->value(source->context, part->setting);
-      json_object_set_new(object, part->key,
-                          part->kind == PEN_CONFIG_INTEGER ? json_integer(atoll(text))
-                                                           : json_real(strtod(text, NULL)));
+      if (text != NULL) json_object_set_new(object, part->key, pen_config_value(part, text));
     }
   }
   return object;

@@ -105,6 +105,25 @@ void pen_config_set_real(const struct pen_config_reading *r, const struct pen_co
     pen_config_set(r, row, pen_config_text(r->config, "%s", pen_shortest_text(text, number)));
 }
 
+void pen_config_set_boolean(const struct pen_config_reading *r, const struct pen_config_key *row,
+                            const json_t *value) {
+  if (!json_is_boolean(value)) {
+    pen_config_refuse(r, row->key, value, "true or false");
+    return;
+  }
+  const char *text = json_is_true(value) ? "true" : "false";
+  struct pen_config_setting *setting = pen_config_set(r, row, text);
+  if (strncmp(row->default_value, "~~", 2) == 0)
+    setting->is_implied = strcmp(row->default_value + 2, text) == 0;
+}
+
+json_t *pen_config_value(const struct pen_config_key *row, const char *text) {
+  if (row->kind == PEN_CONFIG_BOOLEAN) return json_boolean(strcmp(text, "true") == 0);
+  if (row->kind == PEN_CONFIG_REAL) return json_real(strtod(text, NULL));
+  const long long number = atoll(text);
+  return row->kind == PEN_CONFIG_NULLABLE && number == 0 ? json_null() : json_integer(number);
+}
+
 bool pen_config_is_one_of(const struct pen_config_reading *r, const json_t *value,
                           const char *wanted) {
   const char *text = pen_config_value_text(r->config, value);

@@ -64,6 +64,11 @@ void pen_config_set_integer(const struct pen_config_reading *r, const struct pen
                             const json_t *value);
 void pen_config_set_real(const struct pen_config_reading *r, const struct pen_config_key *row,
                          const json_t *value);
+void pen_config_set_boolean(const struct pen_config_reading *r, const struct pen_config_key *row,
+                            const json_t *value);
+
+/* The text of the row's setting as the value of its key. */
+json_t *pen_config_value(const struct pen_config_key *row, const char *text);
 
 /* Whether a value is one of the JSON texts in `wanted`, which are separated by "|". */
 bool pen_config_is_one_of(const struct pen_config_reading *r, const json_t *value,

@@ -8,14 +8,6 @@
 #include "base/config_values.h"
 #include "base/config_rope.h"
 
-/* The value of a setting as that of its key. */
-static json_t *value_of_setting(const struct pen_config_key *row, const char *text) {
-  if (row->kind == PEN_CONFIG_BOOLEAN) return json_boolean(strcmp(text, "true") == 0);
-  if (row->kind == PEN_CONFIG_REAL) return json_real(strtod(text, NULL));
-  const long long number = atoll(text);
-  return row->kind == PEN_CONFIG_NULLABLE && number == 0 ? json_null() : json_integer(number);
-}
-
 /* Null: the key is left out. */
 static json_t *value_of(const struct pen_config_key *row, const struct pen_config_source *source,
                         const json_t *object) {
@@ -24,7 +16,7 @@ static json_t *value_of(const struct pen_config_key *row, const struct pen_confi
   if (*row->setting == '\0') return json_loads(row->default_value, JSON_DECODE_ANY, NULL);
   if (row->kind == PEN_CONFIG_ROPE) return pen_config_rope_object(source);
   const char *text = source->value(source->context, row->setting);
-  return text == NULL ? NULL : value_of_setting(row, text);
+  return text == NULL ? NULL : pen_config_value(row, text);
 }
 
 static void add_keys(json_t *object, const char *family, const char *row_family,

@@ -19,14 +19,6 @@ enum { FAMILIES = sizeof families / sizeof *families };
 
 /* ---- keys by their kind ---- */
 
-static void set_boolean(const struct pen_config_reading *r, const struct pen_config_key *row,
-                        const json_t *value) {
-  if (json_is_boolean(value))
-    pen_config_set(r, row, json_is_true(value) ? "true" : "false");
-  else
-    pen_config_refuse(r, row->key, value, "true or false");
-}
-
 static void check_only(const struct pen_config_reading *r, const struct pen_config_key *row,
                        const json_t *value) {
   if (json_is_null(value) || pen_config_is_one_of(r, value, row->wanted)) return;
@@ -76,7 +68,7 @@ static void apply_key(const struct pen_config_reading *r, const struct pen_confi
     case PEN_CONFIG_LENGTH:
     case PEN_CONFIG_NULLABLE: pen_config_set_integer(r, row, value); break;
     case PEN_CONFIG_REAL: pen_config_set_real(r, row, value); break;
-    case PEN_CONFIG_BOOLEAN: set_boolean(r, row, value); break;
+    case PEN_CONFIG_BOOLEAN: pen_config_set_boolean(r, row, value); break;
     case PEN_CONFIG_ONLY: check_only(r, row, value); break;
     case PEN_CONFIG_DROPOUT: check_dropout(r, row, value); break;
     case PEN_CONFIG_ROPE: pen_config_set_rope(r, row, value); break;
@@ -179,6 +171,31 @@ static void set_family(const struct pen_config_reading *r) {
     pen_config_refuse(r, row.key, type, allowed);
 }
 
+/* The part for text of a model of text and images, as a model by itself: text_config, with what the
+ * whole says for it. False: there is none. */
+static bool take_text(const struct pen_config_reading *r) {
+  static const char *const shared[] = {"tie_word_embeddings", "torch_dtype",  "dtype",
+                                       "bos_token_id",        "eos_token_id", "pad_token_id"};
+  struct pen_model_config *config = r->config;
+  json_t *whole = config->root, *text = json_object_get(whole, "text_config");
+  const json_t *type = json_object_get(whole, "model_type");
+  if (!json_is_string(type) || strcmp(json_string_value(type), "gemma3") != 0) return true;
+  if (text == NULL) pen_config_refuse_missing(r, "text_config");
+  if (text != NULL && !json_is_object(text)) pen_config_refuse(r, "text_config", text, "an object");
+  if (!json_is_object(text)) return false;
+  config->family = "gemma3";
+  apply_keys(r);
+  config->family = NULL;
+  for (size_t i = 0; i < sizeof shared / sizeof *shared; i++)
+    if (json_object_get(text, shared[i]) == NULL)
+      json_object_set(text, shared[i], json_object_get(whole, shared[i]));
+  if (json_object_get(text, "model_type") == NULL)
+    json_object_set_new(text, "model_type", json_string("gemma3_text"));
+  config->root = json_incref(text);
+  json_decref(whole);
+  return true;
+}
+
 /* Notes why the file could not be read. Returns `status`. */
 static int fail(struct pen_model_config *config, int status, const char *why) {
   pen_config_add_line(&config->reasons, pen_config_text(config, "%s: %s", config->path, why));
@@ -196,7 +213,7 @@ static int take_root(const struct pen_config_reading *r, json_t *root, const jso
     return EX_DATAERR;
   }
   if (!json_is_object(root)) return fail(config, EX_DATAERR, "not a JSON object");
-  set_family(r);
+  if (take_text(r)) set_family(r);
   if (config->family != NULL) {
     apply_keys(r);
     set_defaults(r);

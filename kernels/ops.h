@@ -11,7 +11,7 @@
 enum {
   PEN_OPERANDS_MAX = 10,
   PEN_DIMS_MAX = 8,
-  PEN_REALS_MAX = 4,
+  PEN_REALS_MAX = 6,
   PEN_ALIGNMENT_BYTES = 64, /* of every tensor's address */
   PEN_NORM_BLOCK = 4096,    /* elements summed in f64 before the partial sums are added */
   PEN_IGNORED_TARGET = -100,

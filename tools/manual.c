@@ -157,7 +157,7 @@ static void print_notation(const char *argument) {
 static void print_families(const char *argument) {
   (void)argument;
   printf(".Bl -tag -width Ds\n");
-#define PEN_FAMILY(name, needs_tokens, rotary, windows, ties, loss, pieces, meaning) \
+#define PEN_FAMILY(name, needs_tokens, rotary, windows, ties, loss, splits, biases, meaning) \
   print_row(#name, meaning, "");
 #include "gen/topology/families.def"
   print_list_end();
@@ -166,7 +166,7 @@ static void print_families(const char *argument) {
 static void print_blocks(const char *argument) {
   (void)argument;
   printf(".Bl -tag -width Ds\n");
-#define PEN_FAMILY(name, needs_tokens, rotary, windows, ties, loss, pieces, meaning) \
+#define PEN_FAMILY(name, needs_tokens, rotary, windows, ties, loss, splits, biases, meaning) \
   print_row(#name, pen_text("blocks %s", pen_family_block_names(&pen_family_##name)), "");
 #include "gen/topology/families.def"
   print_list_end();

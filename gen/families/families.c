@@ -8,7 +8,7 @@ static const struct {
   const struct pen_family *family;
   bool needs_tokens;
 } families[] = {
-#define PEN_FAMILY(name, needs_tokens, rotary, windows, ties, loss, splits, meaning) \
+#define PEN_FAMILY(name, needs_tokens, rotary, windows, ties, loss, splits, biases, meaning) \
   {&pen_family_##name, needs_tokens},
 #include "gen/topology/families.def"
 };

@@ -28,7 +28,7 @@ struct pen_model_block *pen_family_blocks(const struct pen_family *family, uint3
  * model.layers.N.self_attn, ...". */
 const char *pen_family_block_names(const struct pen_family *family);
 
-#define PEN_FAMILY(name, needs_tokens, rotary, windows, ties, loss, splits, meaning) \
+#define PEN_FAMILY(name, needs_tokens, rotary, windows, ties, loss, splits, biases, meaning) \
   extern const struct pen_family pen_family_##name;
 #include "gen/topology/families.def"
 

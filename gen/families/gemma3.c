@@ -37,7 +37,7 @@ static uint32_t mlp_block(struct pen_graph *graph, uint32_t n, uint32_t x) {
       pen_rotary_layer_norm(graph, n, "mlp_norm", x, "pre_feedforward_layernorm", FEATURES);
   uint32_t product[PEN_SPLITS_MAX];
   pen_rotary_gated(graph, n, "geglu", norm, PEN_OP_GEGLU, product);
-  uint32_t y = pen_rotary_residual(graph, n, "down", product, "mlp.down_proj",
+  uint32_t y = pen_rotary_residual(graph, n, "down", product, "mlp.down_proj", false,
                                    graph->topology->model_ffn, PEN_NONE);
   return pen_op_add(
       graph, "output", x,

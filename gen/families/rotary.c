@@ -50,10 +50,12 @@ uint32_t pen_rotary_matrix(struct pen_graph *graph, uint32_t layer, const char *
 }
 
 uint32_t pen_rotary_residual(struct pen_graph *graph, uint32_t layer, const char *value,
-                             const uint32_t *x, const char *name, int64_t in, uint32_t addend) {
+                             const uint32_t *x, const char *name, bool biased, int64_t in,
+                             uint32_t addend) {
   double deviation = DEVIATION / sqrt(2.0 * (double)graph->topology->model_layers);
+  const char *bias = biased ? pen_text("model.layers.%u.%s.bias", layer, name) : NULL;
   return pen_op_linear_rows(graph, value, x, pen_text("model.layers.%u.%s.weight", layer, name),
-                            graph->topology->model_hidden, in, deviation, addend);
+                            bias, graph->topology->model_hidden, in, deviation, addend);
 }
 
 uint32_t pen_rotary_norm(struct pen_graph *graph, const char *value, uint32_t x, const char *name,
@@ -76,13 +78,13 @@ uint32_t pen_rotary_embedding(struct pen_graph *graph, uint32_t layer, uint32_t 
                                DEVIATION);
 }
 
-/* q, k or v of layer n: a product, with the family's bias. */
-static uint32_t projection(struct pen_graph *graph, uint32_t n, const char *name, uint32_t x,
-                           int64_t width, unsigned features) {
-  const char *part = pen_text("self_attn.%s_proj", name);
+/* The product `name` of x by the current split of a weight of layer n, with a bias if `biased`. */
+static uint32_t projection(struct pen_graph *graph, uint32_t n, const char *block, const char *name,
+                           uint32_t x, int64_t width, bool biased) {
+  const char *part = pen_text("%s.%s_proj", block, name);
   uint32_t weight = pen_rotary_matrix(graph, n, part, width, graph->topology->model_hidden);
   uint32_t product = pen_op_linear(graph, name, x, weight, PEN_NONE);
-  if (!(features & PEN_ROTARY_BIASES)) return product;
+  if (!biased) return product;
   uint32_t bias =
       pen_graph_columns_bias(graph, pen_text("model.layers.%u.%s.bias", n, part), width);
   return pen_op_bias(graph, pen_text("%s_bias", name), product, bias);
@@ -107,9 +109,10 @@ static uint32_t heads_of_split(struct pen_graph *graph, uint32_t n, uint32_t x, 
   const struct pen_topology *t = graph->topology;
   int64_t head = t->model_head_dim, kv_width = t->model_kv_heads * head;
   int64_t heads = t->model_heads / graph->splits, kv_heads = t->model_kv_heads / graph->splits;
-  uint32_t q = projection(graph, n, "q", x, t->model_heads * head, features);
-  uint32_t k = projection(graph, n, "k", x, kv_width, features);
-  uint32_t v = projection(graph, n, "v", x, kv_width, features);
+  const bool biased = features & PEN_ROTARY_BIASES || t->model_attention_bias;
+  uint32_t q = projection(graph, n, "self_attn", "q", x, t->model_heads * head, biased);
+  uint32_t k = projection(graph, n, "self_attn", "k", x, kv_width, biased);
+  uint32_t v = projection(graph, n, "self_attn", "v", x, kv_width, biased);
   if (features & PEN_ROTARY_HEAD_NORMS) {
     q = head_norm(graph, n, "q_norm", q, features);
     k = head_norm(graph, n, "k_norm", k, features);
@@ -129,7 +132,7 @@ uint32_t pen_rotary_heads(struct pen_graph *graph, uint32_t n, const char *value
   uint32_t o[PEN_SPLITS_MAX];
   for (uint32_t k = 0; pen_graph_next_split(graph, k); k++)
     o[k] = heads_of_split(graph, n, x, features);
-  return pen_rotary_residual(graph, n, value, o, "self_attn.o_proj",
+  return pen_rotary_residual(graph, n, value, o, "self_attn.o_proj", t->model_attention_bias,
                              t->model_heads * t->model_head_dim, addend);
 }
 
@@ -140,12 +143,10 @@ uint32_t pen_rotary_attention(struct pen_graph *graph, uint32_t n, uint32_t x, u
 
 void pen_rotary_gated(struct pen_graph *graph, uint32_t n, const char *value, uint32_t x, int op,
                       uint32_t *y) {
-  int64_t hidden = graph->topology->model_hidden, ffn = graph->topology->model_ffn;
+  const struct pen_topology *t = graph->topology;
   for (uint32_t k = 0; pen_graph_next_split(graph, k); k++) {
-    uint32_t gate = pen_op_linear(
-        graph, "gate", x, pen_rotary_matrix(graph, n, "mlp.gate_proj", ffn, hidden), PEN_NONE);
-    uint32_t up = pen_op_linear(graph, "up", x,
-                                pen_rotary_matrix(graph, n, "mlp.up_proj", ffn, hidden), PEN_NONE);
+    uint32_t gate = projection(graph, n, "mlp", "gate", x, t->model_ffn, t->model_mlp_bias);
+    uint32_t up = projection(graph, n, "mlp", "up", x, t->model_ffn, t->model_mlp_bias);
     y[k] = pen_op_elementwise(graph, op, value, gate, up);
   }
 }
@@ -154,7 +155,8 @@ uint32_t pen_rotary_mlp(struct pen_graph *graph, uint32_t n, uint32_t x) {
   uint32_t norm = pen_rotary_layer_norm(graph, n, "mlp_norm", x, "post_attention_layernorm", 0);
   uint32_t y[PEN_SPLITS_MAX];
   pen_rotary_gated(graph, n, "swiglu", norm, PEN_OP_SWIGLU, y);
-  return pen_rotary_residual(graph, n, "output", y, "mlp.down_proj", graph->topology->model_ffn, x);
+  return pen_rotary_residual(graph, n, "output", y, "mlp.down_proj",
+                             graph->topology->model_mlp_bias, graph->topology->model_ffn, x);
 }
 
 static uint32_t norm_block(struct pen_graph *graph, uint32_t layer, uint32_t x) {

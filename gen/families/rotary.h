@@ -19,7 +19,7 @@ extern const struct pen_block_kind pen_rotary_before[],
 enum pen_rotary_feature {
   PEN_ROTARY_HEAD_NORMS = 1,   /* an RMSNorm over each head of q and k before the positions
                                   (q_norm, k_norm: one gain for all heads of a layer) */
-  PEN_ROTARY_BIASES = 2,       /* biases of q, k and v */
+  PEN_ROTARY_BIASES = 2,       /* biases of q, k and v, without a setting */
   PEN_ROTARY_WINDOW = 4,       /* model.window */
   PEN_ROTARY_LOCAL_TABLE = 8,  /* positions by pen_rotary_local_table */
   PEN_ROTARY_OFFSET_GAINS = 16 /* weights of norms are gains less 1 */
@@ -45,9 +45,11 @@ uint32_t pen_rotary_matrix(struct pen_graph *graph, uint32_t n, const char *name
  * k. */
 void pen_rotary_gated(struct pen_graph *graph, uint32_t n, const char *value, uint32_t x, int op,
                       uint32_t *y);
-/* x, of which x[k] is split k, times a weight (hidden, in), plus addend unless PEN_NONE. */
+/* x, of which x[k] is split k, times a weight (hidden, in), plus a bias, and addend unless
+ * PEN_NONE. */
 uint32_t pen_rotary_residual(struct pen_graph *graph, uint32_t n, const char *value,
-                             const uint32_t *x, const char *name, int64_t in, uint32_t addend);
+                             const uint32_t *x, const char *name, bool biased, int64_t in,
+                             uint32_t addend);
 uint32_t pen_rotary_layer_norm(struct pen_graph *graph, uint32_t n, const char *value, uint32_t x,
                                const char *name, unsigned features);
 /* An RMSNorm over parts of x of that width; the weight is `name`.weight. */

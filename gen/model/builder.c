@@ -215,6 +215,44 @@ void pen_op_split(struct pen_graph *graph, const char *name, uint32_t x, uint32_
   memcpy(part, &graph->forward.op[graph->forward.count - 1].operand[1], 3 * sizeof *part);
 }
 
+/* The pair of a head whose wavelength fits `turns` times in the sequence of pretraining. */
+static double pair_of_turns(const struct pen_topology *t, int64_t head_dim, double theta,
+                            double turns) {
+  const double sequence = (double)t->model_rope_original_sequence;
+  return (double)head_dim * log(sequence / (2 * M_PI) / turns) / (2 * log(theta));
+}
+
+/* How much attention to far tokens is sharpened: the logarithm of the factor, by its weight. */
+static double yarn_sharpness(double factor, double weight) {
+  return 0.1 * weight * log(factor) + 1;
+}
+
+static double yarn_scale(const struct pen_topology *t) {
+  const double factor = t->model_rope_factor, weight = t->model_rope_mscale,
+               divisor = t->model_rope_mscale_all_dim;
+  if (t->model_rope_attention_factor > 0) return t->model_rope_attention_factor;
+  if (weight > 0 && divisor > 0)
+    return yarn_sharpness(factor, weight) / yarn_sharpness(factor, divisor);
+  return yarn_sharpness(factor, 1);
+}
+
+/* Offset, step and scale of ROPE_TABLE (Peng et al. 2023). Pairs up to `first` keep their
+ * wavelengths, those from `last` on have all of the factor; both as transformers bounds them. */
+static void set_yarn(double real[], const struct pen_topology *t, int64_t head_dim, double theta) {
+  double first = pair_of_turns(t, head_dim, theta, t->model_rope_beta_fast);
+  double last = pair_of_turns(t, head_dim, theta, t->model_rope_beta_slow);
+  if (t->model_rope_truncate) {
+    first = floor(first);
+    last = ceil(last);
+  }
+  first = fmax(first, 0);
+  last = fmin(last, (double)head_dim - 1);
+  if (!(first < last || first > last)) last += 0.001;
+  real[3] = -last / (last - first);
+  real[4] = 1 / (last - first);
+  real[5] = yarn_scale(t);
+}
+
 uint32_t pen_op_rope_table(struct pen_graph *graph, const char *name, int64_t head_dim,
                            double theta, bool scaled) {
   const struct pen_topology *t = graph->topology;
@@ -223,10 +261,13 @@ uint32_t pen_op_rope_table(struct pen_graph *graph, const char *name, int64_t he
                               (int64_t[]){t->model_sequence, head_dim / 2}, 2, PEN_ROLE_CONSTANT);
   op->real[0] = theta;
   if (scaled && t->model_rope_factor > 0) op->real[1] = t->model_rope_factor;
-  if (scaled && t->model_rope_original_sequence) {
+  if (scaled && t->model_rope_scaling == PEN_ROPE_SCALING_LLAMA3) {
     double between = t->model_rope_high_freq_factor - t->model_rope_low_freq_factor;
     op->real[2] = (double)t->model_rope_original_sequence / (2 * M_PI * between);
     op->real[3] = t->model_rope_low_freq_factor / between;
+  }
+  if (scaled && t->model_rope_scaling == PEN_ROPE_SCALING_YARN) {
+    set_yarn(op->real, t, head_dim, theta);
   }
   return op->operand[0];
 }

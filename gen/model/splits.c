@@ -234,13 +234,20 @@ static struct pen_pairwise multiply_rows(struct pen_graph *graph, int kind, cons
 }
 
 uint32_t pen_op_linear_rows(struct pen_graph *graph, const char *name, const uint32_t *x,
-                            const char *weight, int64_t out, int64_t in, double deviation,
-                            uint32_t addend) {
+                            const char *weight, const char *bias, int64_t out, int64_t in,
+                            double deviation, uint32_t addend) {
   const struct split of = split_matrix(weight, out, in, 1, deviation);
-  if (graph->splits == 1) return pen_op_linear(graph, name, x[0], split_of(graph, &of), addend);
+  if (graph->splits == 1) {
+    const uint32_t y = pen_op_linear(graph, name, x[0], split_of(graph, &of), addend);
+    return bias == NULL ? y
+                        : pen_op_bias(graph, pen_text("%s_bias", name), y,
+                                      pen_graph_weight(graph, bias, out, 0, PEN_INITIAL_ZEROS, 0));
+  }
   const struct pen_pairwise sum = multiply_rows(graph, PEN_OP_LINEAR, name, x, &of, in, out);
+  const uint32_t added =
+      bias == NULL ? PEN_NONE : pen_graph_weight(graph, bias, out, 0, PEN_INITIAL_ZEROS, 0);
   return pen_pairwise_round(graph, &graph->forward, pen_local_name(graph, name), &sum, addend,
-                            PEN_NONE, out);
+                            added, out);
 }
 
 uint32_t pen_op_affine_rows(struct pen_graph *graph, const char *value, const uint32_t *x,

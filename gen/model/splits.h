@@ -7,7 +7,7 @@
  *       uint32_t weight = pen_graph_columns(graph, "...", out, in, deviation);
  *       y[k] = pen_op_linear(graph, "y", x, weight, PEN_NONE);
  *     }
- *     return pen_op_linear_rows(graph, "z", y, "...", out, in, deviation, addend);
+ *     return pen_op_linear_rows(graph, "z", y, "...", NULL, out, in, deviation, addend);
  */
 #ifndef PEN_SPLITS_H
 #define PEN_SPLITS_H
@@ -29,10 +29,11 @@ uint32_t pen_graph_columns(struct pen_graph *graph, const char *name, int64_t ou
 uint32_t pen_graph_columns_bias(struct pen_graph *graph, const char *name, int64_t out);
 
 /* The product of x, of which x[k] is split k of the columns, with a weight (out, in), plus addend
- * unless PEN_NONE: (rows, out). */
+ * unless PEN_NONE, plus the bias (out) of that name unless null, whose initial values are 0:
+ * (rows, out). */
 uint32_t pen_op_linear_rows(struct pen_graph *graph, const char *name, const uint32_t *x,
-                            const char *weight, int64_t out, int64_t in, double deviation,
-                            uint32_t addend);
+                            const char *weight, const char *bias, int64_t out, int64_t in,
+                            double deviation, uint32_t addend);
 
 /* The same of `name`.weight (in, out) and `name`.bias (out), with initial values 0. `groups`: of
  * columns, each of which is split. */

@@ -59,18 +59,22 @@ static void require_rope(const struct pen_topology *t) {
   } needs_kind[] = {{t->has_model_rope_factor, "factor"},
                     {t->has_model_rope_original_sequence, "original_sequence"},
                     {t->has_model_rope_low_freq_factor, "low_freq_factor"},
-                    {t->has_model_rope_high_freq_factor, "high_freq_factor"}};
+                    {t->has_model_rope_high_freq_factor, "high_freq_factor"},
+                    {t->has_model_rope_beta_fast, "beta_fast"},
+                    {t->has_model_rope_beta_slow, "beta_slow"},
+                    {t->has_model_rope_truncate, "truncate"},
+                    {t->has_model_rope_attention_factor, "attention_factor"},
+                    {t->has_model_rope_mscale, "mscale"},
+                    {t->has_model_rope_mscale_all_dim, "mscale_all_dim"}};
   for (size_t i = 0; !t->has_model_rope_scaling && i < sizeof needs_kind / sizeof *needs_kind; i++)
     if (needs_kind[i].given)
       require_settings(t, "model.rope_scaling",
                        pen_text("model.rope_%s needs it: ", needs_kind[i].name));
   if (!t->has_model_rope_scaling || kind == PEN_ROPE_SCALING_NONE) return;
-  require_settings(t, "model.rope_factor",
-                   pen_text("model.rope_scaling = \"%s\" needs it: ",
-                            pen_enum_text(pen_enum_rope_scaling, (int)kind)));
-  if (kind == PEN_ROPE_SCALING_LLAMA3)
-    require_settings(t, "model.rope_original_sequence",
-                     "model.rope_scaling = \"llama3\" needs it: ");
+  const char *why = pen_text("model.rope_scaling = \"%s\" needs it: ",
+                             pen_enum_text(pen_enum_rope_scaling, (int)kind));
+  require_settings(t, "model.rope_factor", why);
+  if (kind != PEN_ROPE_SCALING_LINEAR) require_settings(t, "model.rope_original_sequence", why);
 }
 
 void pen_topology_require(struct pen_topology *topology) {
@@ -127,19 +131,37 @@ static void default_partition(struct pen_topology *t) {
   if (t->cuts_by_default) t->partition_unit = PEN_CUT_BLOCK;
 }
 
+static void default_llama3(struct pen_topology *t, bool is_used) {
+  if (!is_used) {
+    t->model_rope_low_freq_factor = t->model_rope_high_freq_factor = 0;
+    return;
+  }
+  if (!t->has_model_rope_low_freq_factor) t->model_rope_low_freq_factor = 1;
+  if (!t->has_model_rope_high_freq_factor) t->model_rope_high_freq_factor = 4;
+}
+
+static void default_yarn(struct pen_topology *t, bool is_used) {
+  if (!is_used) {
+    t->model_rope_beta_fast = t->model_rope_beta_slow = t->model_rope_attention_factor = 0;
+    t->model_rope_mscale = t->model_rope_mscale_all_dim = 0;
+    t->model_rope_truncate = true;
+    return;
+  }
+  if (!t->has_model_rope_beta_fast) t->model_rope_beta_fast = 32;
+  if (!t->has_model_rope_beta_slow) t->model_rope_beta_slow = 1;
+}
+
 /* Settings that the kind of rope scaling does not use have no value, so that they are not part of
  * the model's digest. */
 static void default_rope(struct pen_topology *t, bool rotary) {
   if (!rotary || t->model_rope_scaling == PEN_ROPE_SCALING_NONE)
     t->model_rope_scaling = (enum pen_rope_scaling)PEN_UNSET;
+  const bool stretches_some = t->model_rope_scaling == PEN_ROPE_SCALING_LLAMA3 ||
+                              t->model_rope_scaling == PEN_ROPE_SCALING_YARN;
   if ((int)t->model_rope_scaling == PEN_UNSET) t->model_rope_factor = 0;
-  if (t->model_rope_scaling != PEN_ROPE_SCALING_LLAMA3) {
-    t->model_rope_low_freq_factor = t->model_rope_high_freq_factor = 0;
-    t->model_rope_original_sequence = 0;
-    return;
-  }
-  if (!t->has_model_rope_low_freq_factor) t->model_rope_low_freq_factor = 1;
-  if (!t->has_model_rope_high_freq_factor) t->model_rope_high_freq_factor = 4;
+  if (!stretches_some) t->model_rope_original_sequence = 0;
+  default_llama3(t, t->model_rope_scaling == PEN_ROPE_SCALING_LLAMA3);
+  default_yarn(t, t->model_rope_scaling == PEN_ROPE_SCALING_YARN);
 }
 
 static void default_model(struct pen_topology *t) {

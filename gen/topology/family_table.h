@@ -22,6 +22,7 @@ struct pen_family_row {
   bool ties;          /* default of model.tie_embeddings */
   enum pen_loss loss; /* default of model.loss */
   bool splits;        /* its weights may be split (tensor_parallel) */
+  bool biases;        /* it may have model.attention_bias and model.mlp_bias */
 };
 
 const struct pen_family_row *pen_family_row_of(enum pen_family_kind kind);

@@ -1,8 +1,8 @@
 # gen/topology: reads the topology file into settings
 libgen_a_SOURCES += \
   %reldir%/canonical.c \
-  %reldir%/config_value.c \
-  %reldir%/config_value.h \
+  %reldir%/source_value.c \
+  %reldir%/source_value.h \
   %reldir%/data_parallel.c \
   %reldir%/data_parallel.h \
   %reldir%/defaults.c \

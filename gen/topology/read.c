@@ -26,7 +26,7 @@
 #include "gen/base/error.h"
 #include "gen/base/escape.h"
 #include "gen/topology/settings.h"
-#include "gen/topology/config_value.h"
+#include "gen/topology/source_value.h"
 #include "gen/topology/defaults.h"
 #include "gen/topology/fallback.h"
 #include "gen/topology/message.h"
@@ -89,9 +89,9 @@ static void take_setting(struct pen_topology *topology, const struct pen_source 
              pen_literal_shown(path, strlen(path)), origin.text, pen_setting_hint(path));
   check_name(setting, path, &origin, pen_topology_origin(topology, setting));
   struct pen_written_value value;
-  if (!pen_config_value(source, from, &value) &&
+  if (!pen_source_value(source, from, &value) &&
       !(strcmp(path, "optimizer.groups") == 0 &&
-        pen_config_optimizer_groups(source, from, &value, origin.text)))
+        pen_source_optimizer_groups(source, from, &value, origin.text)))
     pen_stop(PEN_EXIT_TOPOLOGY, "%s%s = %s: %s", origin.where, path, origin.text,
              pen_setting_allowed(setting));
   set_setting(topology, setting, &value, origin);
@@ -112,7 +112,7 @@ static void take_shapes(struct pen_topology *topology, const struct pen_source *
       const config_setting_t *shape = config_setting_get_elem(from, (unsigned)i), *one;
       bool both = config_setting_is_group(shape) && config_setting_length(shape) == 2;
       one = both ? config_setting_get_member(shape, names[n]) : NULL;
-      if (!one || !pen_config_literal(source, one, &value.literal[i]))
+      if (!one || !pen_source_literal(source, one, &value.literal[i]))
         pen_stop(PEN_EXIT_TOPOLOGY,
                  "%sshapes = %s: shape %d must be { sequence = NUMBER; microbatches = NUMBER; }",
                  origin.where, origin.text, i + 1);
@@ -143,7 +143,7 @@ static void take_changes(struct pen_topology *topology, const struct pen_source 
     if (written)
       change.origin.where = pen_text("%s:%zu: ", source->file[written->file], written->line);
     if (!setting || !pen_fallback_may_change(setting) ||
-        !pen_config_value(source, one, &change.value))
+        !pen_source_value(source, one, &change.value))
       pen_stop(PEN_EXIT_TOPOLOGY, "%s%s = %s, in fallback %u: %s", change.origin.where, path,
                change.origin.text, topology->fallback_count,
                !setting                            ? pen_setting_hint(path)

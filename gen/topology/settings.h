@@ -62,6 +62,9 @@ const char *pen_enum_text(const struct pen_enumerator *list, int value);
 
 /* ---- settings ---- */
 
+/* The minimum of a BOOLEAN whose default is no line of the canonical text. */
+enum { PEN_DEFAULT_UNSAID = 1 };
+
 struct pen_setting {
   const char *group, *name;
   enum pen_setting_type type;

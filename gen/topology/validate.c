@@ -114,6 +114,30 @@ static void check_window(const struct pen_topology *t, const struct pen_family_r
                       family->name);
 }
 
+static void check_rope(const struct pen_topology *t) {
+  /* 0: this scaling does not use it */
+  if (t->model_rope_high_freq_factor > 0 &&
+      t->model_rope_high_freq_factor <= t->model_rope_low_freq_factor)
+    pen_topology_fail(t, "model.rope_high_freq_factor", "above model.rope_low_freq_factor = %g",
+                      t->model_rope_low_freq_factor);
+  if (t->model_rope_beta_fast > 0 && t->model_rope_beta_fast <= t->model_rope_beta_slow)
+    pen_topology_fail(t, "model.rope_beta_fast", "above model.rope_beta_slow = %g",
+                      t->model_rope_beta_slow);
+  if (t->model_rope_beta_fast > 0 && t->model_rope_theta <= 1)
+    pen_topology_fail(t, "model.rope_theta", "above 1, with model.rope_scaling = \"yarn\"");
+  if (!t->model_rope_truncate &&
+      pen_family_row_of(t->model_family)->windows == PEN_WINDOW_LOCAL_LAYERS)
+    pen_topology_fail(t, "model.rope_truncate", "true, with family %s, as transformers has it",
+                      pen_family_row_of(t->model_family)->name);
+}
+
+static void check_biases(const struct pen_topology *t, const struct pen_family_row *family) {
+  if (t->model_attention_bias && !family->biases)
+    pen_topology_fail(t, "model.attention_bias", "false, with family %s", family->name);
+  if (t->model_mlp_bias && !family->biases)
+    pen_topology_fail(t, "model.mlp_bias", "false, with family %s", family->name);
+}
+
 static void check_model(const struct pen_topology *t) {
   const struct pen_family_row *family = pen_family_row_of(t->model_family);
   if (family->needs_tokens == (t->model_loss == PEN_LOSS_SUM))
@@ -122,12 +146,10 @@ static void check_model(const struct pen_topology *t) {
         family->needs_tokens ? "\"cross_entropy\" or \"cross_entropy_sum\"" : "\"sum\"",
         family->name, family->needs_tokens ? "targets" : "no targets");
   check_window(t, family);
+  check_biases(t, family);
   if (!family->needs_tokens) return;
   check_heads(t, family->rotary);
-  if (t->model_rope_high_freq_factor && /* 0: this scaling does not use it */
-      t->model_rope_high_freq_factor <= t->model_rope_low_freq_factor)
-    pen_topology_fail(t, "model.rope_high_freq_factor", "above model.rope_low_freq_factor = %g",
-                      t->model_rope_low_freq_factor);
+  check_rope(t);
 }
 
 /* Fails if a tensor is so large that sizes overflow. */

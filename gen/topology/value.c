@@ -277,6 +277,12 @@ static const char *list_text(const void *field, const struct pen_setting *settin
   return pen_text("[%s]", text ? text : "");
 }
 
+static const char *boolean_text(const struct pen_setting *setting, bool value) {
+  const char *text = value ? "true" : "false";
+  const bool unsaid = setting->minimum >= PEN_DEFAULT_UNSAID;
+  return unsaid && strcmp(text, setting->default_value) == 0 ? NULL : text;
+}
+
 /* A number outside its limits was not set. */
 const char *pen_value_text(const struct pen_topology *topology, const struct pen_setting *setting) {
   const void *field = (const char *)topology + setting->offset;
@@ -285,7 +291,7 @@ const char *pen_value_text(const struct pen_topology *topology, const struct pen
     return choice_text(setting, ((const struct pen_integers *)field)->choice);
   if (setting->type >= PEN_INTEGERS) return list_text(field, setting);
   if (setting->type == PEN_CHOICE) return choice_text(setting, *(const int *)field);
-  if (setting->type == PEN_BOOLEAN) return *(const bool *)field ? "true" : "false";
+  if (setting->type == PEN_BOOLEAN) return boolean_text(setting, *(const bool *)field);
   if (setting->type == PEN_STRING)
     return *(const char *const *)field ? quoted(*(const char *const *)field) : NULL;
   if (setting->type == PEN_INTEGER) {

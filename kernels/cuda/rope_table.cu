@@ -1,7 +1,7 @@
-/* rope_table.cu: ROPE_TABLE: table[t,0,i] = cos(t f_i), table[t,1,i] = sin of the same, in f64 (Su
- * et al. 2021; f_i: rope_frequency.h). CUDA's pow, sin and cos may differ from the C library's in
- * the last bit of an f64; the rounded f32 rarely differs. Launch: a thread for each angle; once at
- * start. */
+/* rope_table.cu: ROPE_TABLE: table[t,0,i] = scale cos(t f_i), table[t,1,i] = scale sin of the
+ * same, in f64 (Su et al. 2021; f_i, scale: rope_frequency.h). CUDA's pow, sin and cos may differ
+ * from the C library's in the last bit of an f64; the rounded f32 rarely differs. Launch: a thread
+ * for each angle; once at start. */
 #include "kernels/cuda/device.cuh"
 #include "kernels/rope_frequency.h"
 
@@ -18,8 +18,9 @@ __global__ void __launch_bounds__(THREADS)
   const int64_t t = thread / half;
   const int i = (int)(thread - t * half);
   const double angle = (double)t * pen_rope_frequency(s.real, i, half);
-  table[t * 2 * half + i] = (float)cos(angle);
-  table[t * 2 * half + half + i] = (float)sin(angle);
+  const double scale = pen_rope_scale(s.real);
+  table[t * 2 * half + i] = (float)(scale * cos(angle));
+  table[t * 2 * half + half + i] = (float)(scale * sin(angle));
 }
 
 } /* namespace */

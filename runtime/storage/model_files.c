@@ -6,6 +6,7 @@
 #include <jansson.h>
 #include <limits.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -21,6 +22,13 @@
 
 static const char tied_head[] = "lm_head.weight";
 
+enum { STORED_BYTES = 320 }; /* of a name of the files */
+
+/* A model of text and images has the tensors of its part for text by this prefix; those that begin
+ * with the others are not of that part (Gemma3ForConditionalGeneration). */
+static const char text_family[] = "gemma3_text", text_prefix[] = "language_model.";
+static const char *const image_parts[] = {"vision_tower", "multi_modal_projector"};
+
 struct shard {
   char *name, *path; /* as in the index; where it is */
   struct pen_safetensors *file;
@@ -33,6 +41,7 @@ struct pen_model_files {
   size_t count;
   size_t lacking_bytes; /* of the first part of names that the files' lack; 0: none */
   char *lacking;        /* that part: "transformer." */
+  const char *prefix;   /* before all names of the model; "": none */
   const struct pen_plan *plan;
   enum pen_manifest_found found; /* in the folder; if it is ours: */
   struct pen_manifest manifest;
@@ -186,10 +195,25 @@ static bool has(const struct pen_model_files *shards, const char *name) {
 
 /* What the files call a weight. */
 static const char *stored_name(const struct pen_model_files *shards,
-                               const struct pen_weight *weight) {
+                               const struct pen_weight *weight, char name[STORED_BYTES]) {
   bool lacks = shards->lacking_bytes != 0 &&
                strncmp(weight->tensor, shards->lacking, shards->lacking_bytes) == 0;
-  return weight->tensor + (lacks ? shards->lacking_bytes : 0);
+  snprintf(name, STORED_BYTES, "%s%s", shards->prefix,
+           weight->tensor + (lacks ? shards->lacking_bytes : 0));
+  return name;
+}
+
+/* Whether the files are those of a model of text and images, by the model's first weight. */
+static void find_prefix(struct pen_model_files *shards, const struct pen_plan *plan) {
+  char prefixed[STORED_BYTES];
+  shards->prefix = "";
+  if (plan->weight_count == 0 || plan->family == NULL || strcmp(plan->family, text_family) != 0) {
+    return;
+  }
+  snprintf(prefixed, sizeof prefixed, "%s%s", text_prefix, plan->weights[0].tensor);
+  if (!has(shards, plan->weights[0].tensor) && has(shards, prefixed)) {
+    shards->prefix = text_prefix;
+  }
 }
 
 /* Whether the names lack their first part, by the model's first weight. */
@@ -221,7 +245,8 @@ static void check_prefix(const struct pen_model_files *shards, const char *store
 
 static void check_prefixes(const struct pen_model_files *shards) {
   const char *first = shards->plan->weight_count == 0 ? NULL : shards->plan->weights[0].tensor;
-  if (first == NULL || shards->lacking_bytes != 0 || has(shards, first)) {
+  if (first == NULL || shards->lacking_bytes != 0 || *shards->prefix != '\0' ||
+      has(shards, first)) {
     return;
   }
   for (size_t i = 0; shards->map == NULL && i < shards->shard[0].file->count; i++) {
@@ -234,7 +259,8 @@ static void check_prefixes(const struct pen_model_files *shards) {
 
 static const struct pen_stored *find(const struct pen_model_files *shards,
                                      const struct pen_weight *weight, const struct shard **shard) {
-  const char *name = stored_name(shards, weight);
+  char text[STORED_BYTES];
+  const char *name = stored_name(shards, weight, text);
   *shard = &shards->shard[0];
   if (shards->map != NULL) {
     const char *file = json_string_value(json_object_get(shards->map, name));
@@ -251,6 +277,7 @@ struct pen_model_files *pen_model_files_open(const char *path, const struct pen_
   const struct shard *shard;
   shards->plan = plan;
   open_all(shards, path);
+  find_prefix(shards, plan);
   find_lacking(shards, plan);
   check_prefixes(shards);
   for (uint32_t i = 0; i < plan->weight_count; i++) {
@@ -317,16 +344,26 @@ static bool passes(const void *context, const char *name) {
       return true;
     }
   }
-  return (plan->tie_count != 0 && strcmp(name, tied_head) == 0) ||
+  const char *prefix = unused->shards->prefix;
+  const size_t bytes = strlen(prefix);
+  for (size_t i = 0; *prefix != '\0' && i < sizeof image_parts / sizeof *image_parts; i++) {
+    if (has_part(name, image_parts[i], true)) {
+      return true;
+    }
+  }
+  return (plan->tie_count != 0 && strncmp(name, prefix, bytes) == 0 &&
+          strcmp(name + bytes, tied_head) == 0) ||
          is_ignored(unused->ignored, name);
 }
 
 /* The head that is stored beside the embedding of a tied model. transformers would use it. */
 static void check_tied_head(const struct pen_model_files *shards, const struct pen_texts *ignored) {
   const struct pen_plan *plan = shards->plan;
+  char name[STORED_BYTES];
+  snprintf(name, sizeof name, "%s%s", shards->prefix, tied_head);
   for (size_t s = 0; s < shards->count && plan->tie_count != 0; s++) {
-    const struct pen_stored *head = pen_safetensors_find(shards->shard[s].file, tied_head);
-    if (head == NULL || is_ignored(ignored, tied_head)) {
+    const struct pen_stored *head = pen_safetensors_find(shards->shard[s].file, name);
+    if (head == NULL || is_ignored(ignored, name)) {
       continue;
     }
     const struct pen_weight *weight = &plan->weights[plan->ties[0].weight];
@@ -336,7 +373,7 @@ static void check_tied_head(const struct pen_model_files *shards, const struct p
       pen_fail(PEN_EXIT_DATA,
                "%s: tensor %s: differs from %s, but this model ties them: build one with "
                "model.tie_embeddings = false, or leave the head: --ignore %s",
-               shards->shard[s].path, tied_head, embedding->name, tied_head);
+               shards->shard[s].path, name, embedding->name, name);
     }
   }
 }

@@ -17,7 +17,8 @@ struct pen_model_files; /* open files whose headers have been checked */
 /* `path` is a safetensors file, an index (its name ends in ".json"), or a folder that holds
  * model.safetensors or else model.safetensors.index.json. It must hold every weight of the plan, in
  * its shape. Names may lack their first part ("transformer.", "model."), if the model was stored
- * without its head. */
+ * without its head; and those of Gemma 3 may begin with "language_model.", in a model of text and
+ * images. */
 struct pen_model_files *pen_model_files_open(const char *path, const struct pen_plan *plan);
 void pen_model_files_close(struct pen_model_files *shards);
 

@@ -22,7 +22,8 @@ is "llama, with what the class leaves out" "$(model "$llama" '')" \
 is "all that llama may say" \
   "$(model "$llama" ',"num_key_value_heads":2,"head_dim":10,"rms_norm_eps":1e-05,"rope_theta":500000,"tie_word_embeddings":true,"rope_scaling":null')" \
   'family = "llama", ffn = 48, head_dim = 10, heads = 4, hidden = 32, kv_heads = 2, layers = 2, norm_epsilon = 1e-05, rope_theta = 500000.0, sequence = 16, tie_embeddings = true, vocab = 256'
-is "what changes nothing" "$(model "$llama" ',"is_llama_config":true,"rope_interleaved":false,"transformers.js_config":{"dtype":"q4"}')" "$(model "$llama" '')"
+is "biases of llama" "$(model "$llama" ',"attention_bias":true,"mlp_bias":true' | grep -o '[a-z]*_bias = [a-z]*' | tr '\n' ' ')" 'attention_bias = true mlp_bias = true '
+is "what changes nothing" "$(model "$llama" ',"is_llama_config":true,"rope_interleaved":false,"attention_bias":false,"mlp_bias":false,"transformers.js_config":{"dtype":"q4"}')" "$(model "$llama" '')"
 is "rope_theta of transformers 5" "$(model "$llama" ',"rope_parameters":{"rope_type":"default","rope_theta":1234.5}' | grep -o 'rope_theta = [0-9.]*')" 'rope_theta = 1234.5'
 # Positions that are stretched: as transformers 4 says it, and as 5 does.
 stretched='"rope_type":"llama3","factor":8.0,"low_freq_factor":1.0,"high_freq_factor":4.0,"original_max_position_embeddings":64'
@@ -35,6 +36,18 @@ is "llama3 without its positions" "$(rope "$llama" ',"rope_scaling":{"rope_type"
   "original_sequence = 16"
 is "linear" "$(rope "$llama" ',"rope_scaling":{"type":"linear","factor":4}')" 'rope_factor = 4.0 rope_scaling = "linear" rope_theta = 10000.0 '
 matches "linear: as the table of angles is made" "$("$gen" out.cfg)" '*PEN_OP_ROPE_TABLE*{16, 4}, {10000, 4}}*'
+yarn='"rope_type":"yarn","factor":4.0,"original_max_position_embeddings":64'
+is "yarn; what transformers takes as absent is no setting" \
+  "$(rope "$llama" ",\"rope_theta\":1e4,\"rope_scaling\":{$yarn,\"beta_fast\":0,\"beta_slow\":null,\"mscale\":0.0,\"truncate\":true}")" \
+  'rope_factor = 4.0 rope_original_sequence = 64 rope_scaling = "yarn" rope_theta = 10000.0 '
+# Of 8 dims, pairs of wavelengths that fit 32 times and once: floor(8 ln(64/(2 pi 32)) / (2 ln 10000)) = -1, at least 0; ceil(8 ln(64/(2 pi)) / (2 ln 10000)) = 2;
+# 1 + ln(4)/10.
+matches "yarn: as the table of angles is made" "$("$gen" out.cfg)" '*PEN_OP_ROPE_TABLE*{16, 4}, {10000, 4, 0, -1, 0.5, 1.13862943611198*}*'
+is "all that yarn may say, qwen3 of transformers 5" "$(rope "$qwen3" ",\"rope_parameters\":{$yarn,\"beta_fast\":2.5,\"beta_slow\":0.5,\
+\"mscale\":0.7,\"mscale_all_dim\":0.5,\"attention_factor\":1.5,\"truncate\":false}")" \
+  'rope_attention_factor = 1.5 rope_beta_fast = 2.5 rope_beta_slow = 0.5 rope_factor = 4.0 rope_mscale = 0.7 rope_mscale_all_dim = 0.5 '\
+'rope_original_sequence = 64 rope_scaling = "yarn" rope_theta = 10000.0 rope_truncate = false '
+matches "not rounded, and its own factor" "$("$gen" out.cfg)" '*PEN_OP_ROPE_TABLE*{10000, 4, 0, -1.'*', 1.5}*'
 is "qwen3's heads are 128 wide unless it says" "$(model "$qwen3" '' | grep -o 'head_dim = [0-9]*')" "head_dim = 128"
 is "qwen2's are hidden/heads, and no key asks for its biases" "$(model "$qwen2" ',"architectures":["Qwen2ForCausalLM"],"use_sliding_window":false,"sliding_window":4096,"use_mrope":false')" \
   "$(model "$llama" '' | sed s/llama/qwen2/)"
@@ -55,6 +68,8 @@ local='"sliding_attention"'
 is "gemma3_text of transformers 5" "$(model "$gemma3" "$gemma3_keys,\"layer_types\":[$local,$local,$local,$local,$local,\"full_attention\",$local],\"rope_parameters\":{\
 \"full_attention\":{\"rope_theta\":3e4,\"rope_type\":\"linear\",\"factor\":8},$local:{\"rope_theta\":2e4,\"rope_type\":\"default\"}}")" "$wanted"
 is "windows and tables of its layers" "$("$gen" out.cfg | grep -o 'PEN_OP_ATTENTION,.*{1, 16, 4, 2, 12, [0-9]*}' | sed 's/.*, //' | head -n 7 | tr -d '\n')" "5}5}5}5}5}16}5}"
+images='"model_type":"gemma3","architectures":["Gemma3ForConditionalGeneration"],"vision_config":{"hidden_size":8},"mm_tokens_per_image":4,"tie_word_embeddings":false'
+is "gemma3: its part for text" "$(model "$images" ",\"text_config\":{$gemma3$gemma3_keys}")" "$(model "$gemma3" "$gemma3_keys,\"tie_word_embeddings\":false")"
 is "gpt2" "$(model "$gpt2" '')" \
   'family = "gpt2", ffn = 144, heads = 4, hidden = 36, layers = 2, norm_epsilon = 1e-5, sequence = 16, vocab = 256'
 is "gpt2 with a width of its own, untied" "$(model "$gpt2" ',"n_inner":50,"tie_word_embeddings":false' | grep -o 'ffn = [0-9]*\|tie_embeddings = [a-z]*' | tr '\n' ' ')" \
@@ -114,15 +129,20 @@ done <<'END'
 llama	"rope_scaling":{"rope_type":"llama3","factor":8.0,"high_freq_factor":4.0,"original_max_position_embeddings":8}	rope_scaling.low_freq_factor: missing
 llama	"rope_scaling":{"rope_type":"linear","factor":"8"}	rope_scaling.factor = "8" is not supported: a finite number, 1 or more
 llama	"rope_scaling":{"type":"linear","factor":0.5}	rope_scaling.factor = 0.5 is not supported: a finite number, 1 or more
-llama	"rope_scaling":{"type":"dynamic","factor":2}	rope_scaling.type = "dynamic" is not supported: only "default", "linear" or "llama3"
-qwen3	"rope_parameters":{"rope_type":"yarn","rope_theta":1e4,"factor":4.0}	rope_parameters.rope_type = "yarn" is not supported: only "default", "linear" or "llama3"
-llama	"rope_scaling":{"rope_type":"longrope"}	rope_scaling.rope_type = "longrope" is not supported: only "default", "linear" or "llama3"
+llama	"rope_scaling":{"type":"dynamic","factor":2}	rope_scaling.type = "dynamic" is not supported: only "default", "linear", "llama3" or "yarn"
+qwen3	"rope_parameters":{"rope_type":"yarn","rope_theta":1e4}	rope_parameters.factor: missing
+qwen3	"rope_scaling":{"rope_type":"yarn","factor":4,"truncate":0}	rope_scaling.truncate = 0 is not supported: true or false
+qwen3	"rope_scaling":{"rope_type":"yarn","factor":4,"beta_fast":-1}	rope_scaling.beta_fast = -1 is not supported: a finite number above 0
+qwen3	"rope_scaling":{"rope_type":"yarn","factor":4,"attention_factor":0.0}	rope_scaling.attention_factor = 0.0 is not supported: a finite number above 0
+qwen3	"rope_scaling":{"rope_type":"yarn","factor":4,"low_freq_factor":1.0}	rope_scaling.low_freq_factor = 1.0 is not supported: RoPE scaling "yarn" has no such key
+llama	"rope_scaling":{"rope_type":"longrope"}	rope_scaling.rope_type = "longrope" is not supported: only "default", "linear", "llama3" or "yarn"
 llama	"rope_scaling":{"type":"linear","factor":2,"low_freq_factor":1.0}	rope_scaling.low_freq_factor = 1.0 is not supported: RoPE scaling "linear" has no such key
 llama	"rope_parameters":{"rope_type":"default","rope_theta":1e4,"factor":4.0}	rope_parameters.factor = 4.0 is not supported: RoPE scaling "default" has no such key
 llama	"rope_parameters":{"rope_type":"default","partial_rotary_factor":0.5}	rope_parameters.partial_rotary_factor = 0.5 is not supported: RoPE scaling "default" has no such key
 llama	"partial_rotary_factor":0.5	partial_rotary_factor = 0.5 is not supported: only 1.0|1
-llama	"attention_bias":true	attention_bias = true is not supported: only false
-llama	"mlp_bias":true	mlp_bias = true is not supported: only false
+llama	"attention_bias":1	attention_bias = 1 is not supported: true or false
+qwen3	"attention_bias":true	attention_bias = true is not supported: only false
+qwen2	"mlp_bias":true	mlp_bias = true is not supported: only false
 llama	"torch_dtype":"float32","dtype":"bfloat16"	dtype = "bfloat16" is not supported: torch_dtype, the other name of this key, is "float32"
 llama	"rope_scaling":{"type":"linear","factor":4},"rope_parameters":{"rope_type":"linear","factor":8}	rope_parameters.factor = 8.0, but rope_scaling.factor = 4.0: two names of one key
 qwen2	"rope_scaling":{"type":"default"},"rope_parameters":{"rope_type":"linear","factor":8}	rope_parameters.rope_type = "linear", but rope_scaling.type = "none": two names of one key
@@ -142,8 +162,11 @@ gemma3	"sliding_window_pattern":2	sliding_window_pattern = 2 is not supported: o
 gemma3	"final_logit_softcapping":30.0	final_logit_softcapping = 30.0 is not supported: only null
 gemma3	"rope_parameters":{"sliding_attention":{"rope_type":"linear"}}	rope_parameters.sliding_attention.rope_type = "linear" is not supported: only "default" positions in these layers
 gemma3	"rope_parameters":{"rope_type":"default"}	rope_parameters.rope_type = "default" is not supported: only full_attention and sliding_attention
-gemma3	"rope_parameters":{"full_attention":{"rope_type":"yarn"}}	rope_parameters.full_attention.rope_type = "yarn" is not supported: only "default", "linear" or "llama3"
+gemma3	"rope_parameters":{"full_attention":{"rope_type":"dynamic"}}	rope_parameters.full_attention.rope_type = "dynamic" is not supported: only "default", "linear", "llama3" or "yarn"
 gemma3	"architectures":["Gemma3ForConditionalGeneration"]	architectures[0] = "Gemma3ForConditionalGeneration" is not supported: only "Gemma3ForCausalLM"
+images	"boi_token_index":1	text_config: missing
+images	"text_config":[1]	text_config = [1] is not supported: an object
+images	"quantization_config":{"bits":4},"text_config":{"model_type":"gemma3_text","num_hidden_layers":6,"hidden_size":8,"vocab_size":9,"num_attention_heads":1,"intermediate_size":8,"max_position_embeddings":8}	quantization_config = {"bits":4} is not supported: unknown key; if the results of the model do not depend on it: --ignore quantization_config
 mistral	"sliding_window":0	sliding_window = 0 is not supported: a whole number from 1 to 1048576, or null
 mistral	"sliding_window":4.5	sliding_window = 4.5 is not supported: a whole number from 1 to 1048576, or null
 mistral	"attention_bias":true	attention_bias = true is not supported: unknown key; if the results of the model do not depend on it: --ignore attention_bias
@@ -168,9 +191,9 @@ printf '{"model_type":"bert"}' >config.json
 refused 65 'config.json: model_type = "bert" is not supported: "llama", "qwen2", "qwen3", "mistral", "gemma3_text" or "gpt2"' "another model" config.json
 printf '{}' >config.json
 refused 65 'config.json: model_type: missing' "no model_type" config.json
-printf '{%s,"hidden_act":"gelu","rope_scaling":{"type":"dynamic","factor":2},"attention_bias":true,"foo":1}' "$llama" >config.json
+printf '{%s,"hidden_act":"gelu","rope_scaling":{"type":"dynamic","factor":2},"attention_bias":1,"foo":1}' "$llama" >config.json
 is "all that is not supported is told" "$("$convert" config.json 2>&1 | sed -n 's/.*json: \(.*\) is not supported: .*/\1/p' | sort | tr '\n' ' ')$?" \
-  'attention_bias = true foo = 1 hidden_act = "gelu" rope_scaling.type = "dynamic" 0'
+  'attention_bias = 1 foo = 1 hidden_act = "gelu" rope_scaling.type = "dynamic" 0'
 awk 'BEGIN { printf "{\"model_type\":\"llama\""; for (i = 0; i < 3000; i++) printf ",\"k%d\":1", i; print "}" }' >config.json
 "$convert" config.json >out 2>&1
 is "of very many the first" "$? $(wc -l <out) $(tail -n 1 out)" "65 101 penstock-convert: config.json: 2900 keys more are not supported"
@@ -367,6 +390,21 @@ is "unless it is ignored" "$("$scratch/small" eval --data data.bin --quiet --ini
 with other.safetensors transformer.h.0.other.weight U8 4
 loss other.safetensors >/dev/null
 is "any other tensor is not" "$(complaints errors)" "penstock: other.safetensors: tensor transformer.h.0.other.weight: not a part of this model"
+# The part for text of a model of text and images: a prefix before its tensors, and tensors of images.
+(
+  mkdir images && cd images && printf '{%s%s}' "$gemma3" "$gemma3_keys" >config.json && "$convert" -o text.cfg config.json
+) || exit 99
+ok "a binary of gemma3_text" build text images/text.cfg
+"$scratch/text" init --output images/whole.safetensors
+image='"vision_tower.x":{"dtype":"U8","shape":[4],"data_offsets":'
+at=$(($(wc -c <images/whole.safetensors) - $(od -An -td8 -N8 images/whole.safetensors) - 8))
+(cd images && { headed "$(header whole.safetensors | sed 's/"model\./"language_model.model./g; s/} *$//'),$image[$at,$((at + 4))]}}"; printf 1234; } >../images.safetensors)
+text_loss() { "$scratch/text" eval --data data.bin --quiet --init "$1" 2>errors | tail -n 1; }
+is "the weights of gemma3's part for text" "$(text_loss images.safetensors)" "$(text_loss images/whole.safetensors)"
+matches "which is a loss" "$(text_loss images.safetensors)" "*[0-9].[0-9]*"
+(cd images && { headed "$(header whole.safetensors | sed 's/} *$//'),$image[$at,$((at + 4))]}}"; printf 1234; } >../bare_images.safetensors)
+text_loss bare_images.safetensors >/dev/null
+is "tensors of images beside a gemma3_text are no part of it" "$(complaints errors)" "penstock: bare_images.safetensors: tensor vision_tower.x: not a part of this model"
 # What people give in place of it.
 instead() { # FILE STATUS TEXT
   "$scratch/small" eval --data data.bin --quiet --init "$1" >/dev/null 2>errors

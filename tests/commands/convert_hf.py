@@ -16,6 +16,8 @@ ROPE = dict(rope_parameters={"rope_theta": 5e5, "rope_type": "default"})
 
 STRETCHED = dict(rope_parameters={"rope_theta": 1e4, "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
                                   "original_max_position_embeddings": 64})
+YARN = {"rope_theta": 1e4, "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
+YARN_OF_ALL = dict(YARN, beta_fast=3.5, beta_slow=0.4, mscale=1.2, mscale_all_dim=0.7)
 LINEAR = dict(rope_parameters={"rope_theta": 1e4, "rope_type": "linear", "factor": 4.0})
 
 
@@ -42,6 +44,17 @@ def models():
     yield "llama_llama3", llama, transformers.LlamaConfig(**SIZES, head_dim=16, **STRETCHED), torch.float32, "5GB"
     yield "qwen3_llama3", qwen3, transformers.Qwen3Config(**SIZES, head_dim=16, **STRETCHED), torch.float32, "5GB"
     yield "llama_linear", llama, transformers.LlamaConfig(**SIZES, **LINEAR), torch.float32, "5GB"
+    yield "llama_yarn", llama, transformers.LlamaConfig(**SIZES, head_dim=16, rope_parameters=YARN), torch.float32, "5GB"
+    yield "mistral_yarn", mistral, transformers.MistralConfig(**SIZES, head_dim=16, sliding_window=5, rope_parameters=dict(YARN, truncate=False, beta_fast=4)), torch.float32, "5GB"
+    yield "qwen2_yarn", qwen2, transformers.Qwen2Config(**SIZES, rope_parameters=dict(YARN, factor=1.0, attention_factor=1.3)), torch.float32, "5GB"
+    yield "qwen3_yarn", qwen3, transformers.Qwen3Config(**SIZES, head_dim=16, rope_parameters=YARN_OF_ALL), torch.float32, "5GB"
+    yarn = {"full_attention": dict(YARN, beta_fast=4), "sliding_attention": {"rope_theta": 2e3, "rope_type": "default"}}
+    yield "gemma3_yarn", gemma3, transformers.Gemma3TextConfig(**sizes, query_pre_attn_scalar=12, rope_parameters=yarn), torch.float32, "5GB"
+    biases = dict(SIZES, attention_bias=True, mlp_bias=True)
+    config = transformers.Gemma3Config(text_config=dict(sizes, query_pre_attn_scalar=12), mm_tokens_per_image=4, vision_config=dict(
+        hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2, image_size=28, patch_size=14))
+    yield "gemma3_images", transformers.Gemma3ForConditionalGeneration, config, torch.float32, "30KB"
+    yield "llama_biases", llama, transformers.LlamaConfig(**biases, **ROPE), torch.float32, "5GB"
     yield "gpt2", gpt2, transformers.GPT2Config(**GPT2), torch.float32, "20KB"
     yield "gpt2_bare", transformers.GPT2Model, transformers.GPT2Config(**GPT2, n_inner=50), torch.float32, "5GB"
     yield "gpt2_untied", gpt2, transformers.GPT2Config(**GPT2, tie_word_embeddings=False), torch.float32, "5GB"
@@ -63,7 +76,7 @@ def make(folder):
 
 
 def score(model, tokens, out):
-    sequence = model.config.max_position_embeddings
+    sequence = model.config.get_text_config().max_position_embeddings
     for start in range(0, len(tokens) - 1, sequence):
         window, targets = tokens[start:start + sequence], tokens[start + 1:start + sequence + 1]
         window = window[:len(targets)]
@@ -83,6 +96,8 @@ def meaning(config):
         keys += ["hidden_activation", "sliding_window", "layer_types", "query_pre_attn_scalar"] if config.model_type == "gemma3_text" else ["hidden_act"]
         if not hasattr(config, "head_dim"):  # Qwen2Config has one only if its file does
             config.head_dim = config.hidden_size // config.num_attention_heads
+    if config.model_type == "llama":
+        keys += ["attention_bias", "mlp_bias"]
     if config.model_type == "mistral":
         keys.append("sliding_window")
     values = [getattr(config, key) for key in keys]
@@ -101,7 +116,7 @@ def read(path, *pairs):
         with open(name + ".theirs", "w") as out:
             score(model.eval(), tokens, out)
         with open(name + ".loaded", "w") as out:
-            print(meaning(model.config), left or "all of it", file=out)
+            print(meaning(model.config.get_text_config()), left or "all of it", file=out)
 
 
 {"make": make, "read": read}[sys.argv[1]](*sys.argv[2:])

@@ -10,9 +10,13 @@ describe qwen2 4 "kv_heads = 2; norm_epsilon = 1e-6; rope_theta = 1e6;"
 describe mistral 4 "kv_heads = 2; norm_epsilon = 1e-6; window = 5;"
 describe gemma3_text 7 "kv_heads = 2; head_dim = 12; query_scalar = 20; norm_epsilon = 1e-6; rope_theta = 1e6; window = 5; tie_embeddings = false;"
 describe qwen3 4 "kv_heads = 2; head_dim = 12; norm_epsilon = 1e-6; rope_theta = 1e6;"
+sed 's/layers = 4/attention_bias = true; mlp_bias = true; &/' "$scratch/llama.cfg" >"$scratch/biases.cfg"
 
 compare_runs 3 <<'END'
 llama one
+biases one
+biases attention -s memory.recompute=attention -s pipeline.zero_bubble=true
+biases two_cut   -s pipeline.ranks=2 -s partition.before=[model.layers.2.mlp]
 qwen2 one
 qwen2 one_zb     -s pipeline.zero_bubble=true
 qwen2 by_layer   -s memory.recompute=layer
@@ -49,5 +53,5 @@ gpt2 four        -s pipeline.ranks=4
 END
 
 # ---- an independent model ----
-all_as_pytorch 3 llama_one mistral_one qwen2_one qwen3_one gemma3_text_one gpt2_one
+all_as_pytorch 3 llama_one biases_one mistral_one qwen2_one qwen3_one gemma3_text_one gpt2_one
 finish

@@ -67,10 +67,10 @@ def rotary_model(w, tokens):
                    for name, count in (("q", heads), ("k", kv_heads), ("v", kv_heads)))
         if config["model_type"] == "qwen3":
             q, k = rms(q, w[at + "self_attn.q_norm.weight"]), rms(k, w[at + "self_attn.k_norm.weight"])
-        x = x + F.linear(attend(rotate(q), rotate(k), v), w[at + "self_attn.o_proj.weight"])
+        x = x + F.linear(attend(rotate(q), rotate(k), v), w[at + "self_attn.o_proj.weight"], w.get(at + "self_attn.o_proj.bias"))
         h = rms(x, w[at + "post_attention_layernorm.weight"])
-        gate, up = (F.linear(h, w[f"{at}mlp.{name}_proj.weight"]) for name in ("gate", "up"))
-        x = x + F.linear(F.silu(gate) * up, w[at + "mlp.down_proj.weight"])
+        gate, up = (F.linear(h, w[f"{at}mlp.{name}_proj.weight"], w.get(f"{at}mlp.{name}_proj.bias")) for name in ("gate", "up"))
+        x = x + F.linear(F.silu(gate) * up, w[at + "mlp.down_proj.weight"], w.get(at + "mlp.down_proj.bias"))
     return F.linear(rms(x, w["model.norm.weight"]), head(w, "model.embed_tokens.weight"))
 
 

@@ -18,6 +18,7 @@ sed 's/microbatch = 2/packed = true; &/' "$scratch/qwen3.cfg" >"$scratch/packed.
 sed 's/microbatch = 2/packed = true; &/' "$scratch/gpt2.cfg" >"$scratch/packed_gpt2.cfg"
 sed 's/layers = 4/dtype = "bf16"; &/' "$scratch/gpt2.cfg" >"$scratch/bf16_gpt2.cfg"
 cp "$scratch/llama.cfg" "$scratch/replicas.cfg"
+sed 's/layers = 4/attention_bias = true; mlp_bias = true; &/' "$scratch/llama.cfg" >"$scratch/biases.cfg"
 replicas='-s data_parallel.replicas=2 -s data_parallel.reduce=microbatch -s pipeline.microbatches=2'
 
 train() { train_model 3 "$@"; }
@@ -44,6 +45,9 @@ gpt2 2 one
 gpt2 4 one
 gpt2 4 two_v      -s pipeline.ranks=2 -s pipeline.stages_per_rank=2 -s pipeline.schedule=zero_bubble_v -s partition.unit=block
 gpt2 4 layer      -s memory.recompute=layer
+biases 1 one
+biases 2 one
+biases 2 two_zb   -s pipeline.ranks=2 -s pipeline.zero_bubble=true
 qwen2 1 one
 qwen2 2 one
 qwen2 2 two_zb    -s pipeline.ranks=2 -s pipeline.zero_bubble=true
@@ -65,7 +69,7 @@ replicas 2 shards $replicas -s data_parallel.shard=optimizer -s pipeline.ranks=2
 replicas 2 units  $replicas -s data_parallel.shard=weights -s data_parallel.unit=layer
 END
 
-near_whole llama qwen3 gpt2 qwen2 mistral gemma3_text
+near_whole llama biases qwen3 gpt2 qwen2 mistral gemma3_text
 ok "llama: other bits in 4 splits than in 2" other_bits llama_2_one llama_4_one
 ok "bf16: almost the same losses and norms" close_to bf16_1_one bf16_2_one 2e-2
 
@@ -102,7 +106,7 @@ last() { "$@" --data "$scratch/data.bin" --checkpoint "$scratch/llama_1_one.ckpt
 is "eval in 4 splits has the loss of eval of whole tensors" "$(last "$scratch/llama_4_one" eval)" "$(last "$scratch/llama_1_one" eval)"
 
 # ---- an independent model ----
-all_as_pytorch 3 llama_4_one qwen3_2_one gpt2_2_one qwen2_2_one mistral_2_one gemma3_text_2_one
+all_as_pytorch 3 llama_4_one biases_2_one qwen3_2_one gpt2_2_one qwen2_2_one mistral_2_one gemma3_text_2_one
 
 # ---- what is refused ----
 refused() { refused_what=$1 refused_text=$2; shift 2; fails "$refused_what" 78 "$refused_text" "$gen" --check "$@" "$scratch/llama.cfg"; }

@@ -105,11 +105,15 @@ model.ffn	INTEGER	a whole number from 1 to 4194304
 model.vocab	INTEGER	a whole number from 1 to 16777216
 model.sequence	INTEGER	a whole number from 1 to 1048576
 model.rope_theta	REAL	a finite number above 0
-model.rope_scaling	CHOICE	"none", "linear" or "llama3"
+model.rope_scaling	CHOICE	"none", "linear", "llama3" or "yarn"
 model.rope_factor	REAL	a finite number, 1 or more
 model.rope_original_sequence	INTEGER	a whole number from 1 to 1048576
 model.rope_low_freq_factor	REAL	a finite number above 0
 model.rope_high_freq_factor	REAL	a finite number above 0
+model.rope_beta_fast	REAL	a finite number above 0
+model.rope_truncate	BOOLEAN	true or false
+model.rope_attention_factor	REAL	a finite number above 0
+model.rope_mscale	REAL	a number from 1e-09 to 1e+09
 model.norm_epsilon	REAL	a finite number, 0 or more
 model.tie_embeddings	BOOLEAN	true or false
 model.dtype	CHOICE	"f32" or "bf16"
@@ -254,12 +258,18 @@ while IFS=$tab read -r settings what; do
   # shellcheck disable=SC2086 # words are meant to part here
   refused "$settings" 78 "$what" $settings base.cfg
 done <<'END'
--s model.rope_factor=8	base.cfg: model.rope_scaling: missing; model.rope_factor needs it: "none", "linear" or "llama3"
+-s model.rope_factor=8	base.cfg: model.rope_scaling: missing; model.rope_factor needs it: "none", "linear", "llama3" or "yarn"
 -s model.rope_scaling=linear	base.cfg: model.rope_factor: missing; model.rope_scaling = "linear" needs it: a finite number, 1 or more
--s model.rope_low_freq_factor=1	base.cfg: model.rope_scaling: missing; model.rope_low_freq_factor needs it: "none", "linear" or "llama3"
+-s model.rope_low_freq_factor=1	base.cfg: model.rope_scaling: missing; model.rope_low_freq_factor needs it: "none", "linear", "llama3" or "yarn"
 -s model.rope_scaling=linear -s model.rope_factor=0.5	-s model.rope_factor = 0.5: a finite number, 1 or more
 -s model.rope_scaling=llama3 -s model.rope_factor=8	base.cfg: model.rope_original_sequence: missing; model.rope_scaling = "llama3" needs it: a whole number from 1 to 1048576
 -s model.rope_scaling=llama3 -s model.rope_factor=8 -s model.rope_original_sequence=4 -s model.rope_high_freq_factor=1	-s model.rope_high_freq_factor = 1: above model.rope_low_freq_factor = 1
+-s model.rope_truncate=false	base.cfg: model.rope_scaling: missing; model.rope_truncate needs it: "none", "linear", "llama3" or "yarn"
+-s model.rope_scaling=yarn -s model.rope_factor=8	base.cfg: model.rope_original_sequence: missing; model.rope_scaling = "yarn" needs it: a whole number from 1 to 1048576
+-s model.rope_scaling=yarn -s model.rope_factor=8 -s model.rope_original_sequence=4 -s model.rope_beta_slow=32	base.cfg: model.rope_beta_fast = 32: above model.rope_beta_slow = 32
+-s model.rope_scaling=yarn -s model.rope_factor=8 -s model.rope_original_sequence=4 -s model.rope_theta=1	-s model.rope_theta = 1: above 1, with model.rope_scaling = "yarn"
+-s model.family=qwen2 -s model.attention_bias=true	-s model.attention_bias = true: false, with family qwen2
+-s model.family=gpt2 -s model.mlp_bias=true	-s model.mlp_bias = true: false, with family gpt2
 END
 sed '/heads\|ffn\|vocab/d; s/llama/mlp/' base.cfg >mlp.cfg
 accepted "mlp needs neither heads nor ffn nor vocab" "" mlp.cfg

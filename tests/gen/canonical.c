@@ -259,6 +259,16 @@ static void scaled_positions_are_in_the_text(void **state) {
       llama3,
       "model.rope_factor = 8\nmodel.rope_original_sequence = 64\nmodel.rope_low_freq_factor = 2\n"
       "model.rope_high_freq_factor = 4\nmodel.norm_epsilon"));
+  assert_non_null(strstr(
+      pen_topology_canonical(settle(base, STRETCHED, "model.rope_scaling=yarn",
+                                    "model.rope_truncate=true", "model.rope_mscale=0.5", NULL)),
+      "model.rope_factor = 8\nmodel.rope_original_sequence = 64\nmodel.rope_beta_fast = 32\n"
+      "model.rope_beta_slow = 1\nmodel.rope_mscale = 0.5\nmodel.norm_epsilon"));
+  assert_non_null(strstr(pen_topology_canonical(settle(base, STRETCHED, "model.rope_scaling=yarn",
+                                                       "model.rope_truncate=false", NULL)),
+                         "model.rope_truncate = false\nmodel.norm_epsilon"));
+  assert_non_null(
+      strstr(pen_topology_canonical(settle(base, "model.mlp_bias=true", NULL)), "model.mlp_bias"));
 #undef STRETCHED
 }
 

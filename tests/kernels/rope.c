@@ -59,6 +59,33 @@ static void long_wavelengths_are_scaled(void **state) {
   }
 }
 
+/* Pairs of a head up to one keep their frequency, from another on they have the whole factor, with
+ * a ramp between the two; and the table is scaled (Peng et al. 2023). */
+static void a_ramp_over_the_pairs_is_scaled(void **state) {
+  const int64_t sequence = 300, half = 32;
+  const double bounds[][2] = {{3, 17}, {0, 31}, {4.25, 11.5}, {9, 9.001}}, factor = 4, scale = 1.25;
+  for (size_t b = 0; b < sizeof bounds / sizeof *bounds; b++) {
+    const double first = bounds[b][0], last = bounds[b][1];
+    struct pen_call call = {
+        .operand = {floats((size_t)(2 * sequence * half))},
+        .dim = {sequence, half},
+        .real = {10000, factor, 0, -last / (last - first), 1 / (last - first), scale}};
+    run(PEN_OP_ROPE_TABLE, &call);
+    const float *table = call.operand[0];
+    for (int64_t i = 0; i < half; i++) {
+      const double plain = pow(10000, -(double)i / (double)half),
+                   share = fmin(fmax(((double)i - first) / (last - first), 0), 1),
+                   wanted = plain / factor * share + plain * (1 - share);
+      for (int64_t t = 0; t < sequence; t++) {
+        const double angle = (double)t * wanted;
+        assert_true(fabs((double)table[2 * t * half + i] - scale * cos(angle)) < 1.3e-7);
+        assert_true(fabs((double)table[(2 * t + 1) * half + i] - scale * sin(angle)) < 1.3e-7);
+      }
+    }
+    free_tensors(state);
+  }
+}
+
 static const int64_t shapes[][4] = {
     {1, 1, 1, 2}, {2, 5, 3, 6}, {1, 4, 2, 34}, {2, 3, 4, 64}, {1, 7, 1, 128}};
 enum { SHAPES = sizeof shapes / sizeof *shapes };
@@ -112,6 +139,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(table_holds_cosines_and_sines),
       cmocka_unit_test(long_wavelengths_are_scaled),
+      cmocka_unit_test(a_ramp_over_the_pairs_is_scaled),
       cmocka_unit_test(rotation_matches_the_formula),
       cmocka_unit_test(positions_restart_at_documents),
       cmocka_unit_test(gradient_is_the_inverse_rotation),

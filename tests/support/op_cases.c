@@ -25,6 +25,7 @@ const struct op_case op_cases[] = {
     {PEN_OP_ROPE_TABLE, {50, 5}, {500000}, 0, 1e-7, 1, FOR_CUDA},
     {PEN_OP_ROPE_TABLE, {50, 5}, {10000, 4}, 0, 1e-7, 1, FOR_CUDA},
     {PEN_OP_ROPE_TABLE, {50, 32}, {10000, 8, 3.395, 0.333}, 0, 1e-7, 1, FOR_CUDA},
+    {PEN_OP_ROPE_TABLE, {50, 32}, {10000, 4, 0, -1.4, 0.1, 1.14}, 0, 2e-7, 1, FOR_CUDA},
     {PEN_OP_LINEAR, {7, 13, 5}, {0}, 0, 4e-6, 1, FOR_CONTRACT | FOR_CUDA},
     {PEN_OP_LINEAR, {300, 256, 130}, {0}, 0, 4e-6, 1, FOR_CONTRACT | FOR_CUDA},
     {PEN_OP_LINEAR, {1, 300, 500}, {0}, 0, 0, 0, FOR_THREADS},

@@ -1,13 +1,13 @@
-/* config_value.c: the values of a topology file, which libconfig has parsed (see config_value.h).
+/* source_value.c: the values of a topology file, which libconfig has parsed (see source_value.h).
  * In its text each value is an index into the values as written (source.h). */
-#include "gen/topology/config_value.h"
+#include "gen/topology/source_value.h"
 
 #include <string.h>
 
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
 
-bool pen_config_literal(const struct pen_source *source, const config_setting_t *from,
+bool pen_source_literal(const struct pen_source *source, const config_setting_t *from,
                         struct pen_literal *literal) {
   if (config_setting_type(from) != CONFIG_TYPE_INT) return false;
   size_t index = (size_t)config_setting_get_int(from);
@@ -16,14 +16,14 @@ bool pen_config_literal(const struct pen_source *source, const config_setting_t 
   return true;
 }
 
-bool pen_config_value(const struct pen_source *source, const config_setting_t *from,
+bool pen_source_value(const struct pen_source *source, const config_setting_t *from,
                       struct pen_written_value *value) {
   value->is_list = config_setting_is_list(from) || config_setting_is_array(from);
   value->count = value->is_list ? (size_t)config_setting_length(from) : 1;
   value->literal = pen_new(value->count + 1, sizeof *value->literal);
-  if (!value->is_list) return pen_config_literal(source, from, value->literal);
+  if (!value->is_list) return pen_source_literal(source, from, value->literal);
   for (size_t i = 0; i < value->count; i++) {
-    if (!pen_config_literal(source, config_setting_get_elem(from, (unsigned)i), &value->literal[i]))
+    if (!pen_source_literal(source, config_setting_get_elem(from, (unsigned)i), &value->literal[i]))
       return false;
   }
   return true;
@@ -44,7 +44,7 @@ static const char *group_text(const struct pen_source *source, const config_sett
     const char *name = config_setting_name(one), *word;
     const bool are_endings = strcmp(name, "endings") == 0;
     struct pen_written_value value;
-    if (!pen_config_value(source, one, &value) || value.is_list != are_endings) return NULL;
+    if (!pen_source_value(source, one, &value) || value.is_list != are_endings) return NULL;
     for (size_t n = 0; n < value.count; n++) {
       word = word_of(&value.literal[n], are_endings || strcmp(name, "name") == 0);
       if (!word) return NULL;
@@ -57,13 +57,13 @@ static const char *group_text(const struct pen_source *source, const config_sett
   return pen_text("%s:%s", endings, settings);
 }
 
-bool pen_config_optimizer_groups(const struct pen_source *source, const config_setting_t *from,
+bool pen_source_optimizer_groups(const struct pen_source *source, const config_setting_t *from,
                                  struct pen_written_value *value, const char *shown) {
   if (!value->is_list) return false;
   for (size_t i = 0; i < value->count; i++) {
     const config_setting_t *group = config_setting_get_elem(from, (unsigned)i);
     struct pen_literal *literal = &value->literal[i];
-    if (pen_config_literal(source, group, literal)) continue;
+    if (pen_source_literal(source, group, literal)) continue;
     if (!config_setting_is_group(group)) return false;
     const char *text = group_text(source, group);
     if (!text)
