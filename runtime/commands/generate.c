@@ -196,13 +196,14 @@ static void publish(const struct pen_vm *vm, uint32_t r, uint32_t token) {
 static void draw_from(const struct pen_vm *vm, uint32_t r, const float *logits) {
   const struct pen_generation_row *row = &generation.step.row[r];
   const struct pen_text *text = text_of(row);
-  const size_t wrong = generation.samples ? 0 : pen_draw_not_finite(&generation.draw, logits);
-  if (wrong > 0) {
+  const uint32_t token = pen_draw(&generation.draw, text, logits);
+  if (token == PEN_NONE && !generation.samples) {
     pen_fail(PEN_EXIT_DATA,
              "text %" PRIu64 ": %zu of the %u logits after token %" PRIu64 " are not finite",
-             row->text + 1, wrong, vm->plan->vocab, text->written);
+             row->text + 1, pen_draw_not_finite(&generation.draw, logits), vm->plan->vocab,
+             text->written);
   }
-  publish(vm, r, pen_draw(&generation.draw, text, logits));
+  publish(vm, r, token);
 }
 
 /* From whole logits, of the model's dtype. */

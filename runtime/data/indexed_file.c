@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -48,7 +49,7 @@ static uint64_t first_token(const struct pen_indexed *indexed, uint64_t document
   return byte_of(indexed, first_sequence(indexed, document)) / indexed->number_bytes;
 }
 
-const char *pen_indexed_find(const char *path) {
+char *pen_indexed_find(const char *path) {
   static const char data_end[] = ".bin", index_end[] = ".idx";
   const size_t length = strlen(path), stem = length - (sizeof data_end - 1);
   if (length < sizeof data_end || strcmp(path + stem, data_end) != 0) {
@@ -57,7 +58,11 @@ const char *pen_indexed_find(const char *path) {
   char *index_path = pen_allocate(length + 1, 1, "a name");
   memcpy(index_path, path, stem);
   memcpy(index_path + stem, index_end, sizeof index_end);
-  return access(index_path, F_OK) == 0 ? index_path : NULL;
+  if (access(index_path, F_OK) != 0) {
+    free(index_path);
+    return NULL;
+  }
+  return index_path;
 }
 
 /* The files whose index is read, for messages. */

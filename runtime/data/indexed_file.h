@@ -28,9 +28,9 @@ struct pen_indexed {
   uint32_t number_bytes; /* 2, 4 or 8 */
 };
 
-/* The name of the index of a file whose name ends in .bin, if there is one; else null. The caller
- * keeps it. */
-const char *pen_indexed_find(const char *path);
+/* The name of the index of a file whose name ends in .bin, if there is one, which free() releases;
+ * else null. */
+char *pen_indexed_find(const char *path);
 
 /* Reads an index of `bytes` bytes, which is used from then on, and checks it against the file that
  * it belongs to. Fails (65) if it is damaged, does not fit the file, or is of other numbers. */

@@ -5,6 +5,7 @@
 #include <nettle/sha2.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/file_kinds.h"
@@ -117,7 +118,10 @@ static uint64_t take_array(struct pen_data *data, const struct plain_file *file)
 }
 
 static bool has_index(const struct plain_file *file) {
-  return pen_indexed_find(file->path) != NULL;
+  char *index_path = pen_indexed_find(file->path);
+  const bool found = index_path != NULL;
+  free(index_path);
+  return found;
 }
 
 /* The same for Megatron-LM's. */
