@@ -11,19 +11,23 @@
  *
  * A stage with recomputation runs again, from the last block of each segment (units.h) backwards,
  * what the backward of a block needs; once a block needs its input, all blocks of the segment
- * before it run again in full. */
-#include "gen/model/recompute.h"
-#include "gen/model/fused_loss.h"
-#include "gen/model/model.h"
-#include "gen/model/units.h"
+ * before it run again in full.
+ *
+ * What replicas sum and gather in programs does not count: a cut is the same whatever they share,
+ * as the bounds of a plan's search suppose (gen/planner/cuts.c). */
 #include "gen/partition/block_cost.h"
 
 #include <string.h>
 
-#include "gen/families/families.h"
-#include "gen/model/op_signature.h"
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
+#include "gen/families/families.h"
+#include "gen/model/backward.h"
+#include "gen/model/fused_loss.h"
+#include "gen/model/model.h"
+#include "gen/model/op_signature.h"
+#include "gen/model/recompute.h"
+#include "gen/model/units.h"
 #include "gen/topology/topology.h"
 #include "runtime/plan/plan.h"
 
@@ -82,7 +86,7 @@ static struct pen_graph *differentiate_alone(const struct pen_block_costs *c, ui
   struct pen_graph *graph = emit_alone(c, block);
   graph->input_is_given = leads;
   graph->recompute = (uint8_t)recompute;
-  pen_stage_programs(graph);
+  pen_backward(graph);
   return graph;
 }
 

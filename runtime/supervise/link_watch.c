@@ -12,7 +12,7 @@
 /* Two clocks that are adjusted by 500 ppm each, the most that adjtimex() allows. */
 static const double clock_rate = 1e-3;
 
-static const double least_delay_ns = 50e3; /* a message with less beyond the expected is not slow */
+static const double least_delay_ns = 50e3; /* a message that loses less is not slow */
 
 void pen_link_watch_add(struct pen_link_watch *link, uint32_t delay) {
   if (link->drift.seen == 0 && link->delay.count == 0) {
@@ -63,8 +63,6 @@ double pen_link_watch_sum(const struct pen_link_watch *link, const struct pen_li
  * same kind, between hosts or within one; the two directions between two ranks are links of their
  * own. What the bytes of one direction take is known, since the difference of the clocks is in both
  * writes; of the latency only the sum of both directions is. */
-
-static const double least_excess_ns = 50e3; /* a message that loses less is not slow */
 
 /* What a write takes on most links of a kind: its latency, and the bytes of the large one. */
 struct typical {
@@ -165,7 +163,8 @@ static void compare(const struct pen_run *run, uint32_t to, uint32_t l,
                back_part = bytes_part(run, back, from, back_l);
   const double own = start->latency + start->full * part,
                expected = typical->latency + typical->full * part;
-  if (start->message_bytes > 0 && (own - expected) * PEN_DELAY_UNIT_NS >= least_excess_ns) {
+  if (start->message_bytes > 0) {
+    start->excess = own - expected;
     start->ratio = own / fmax(expected, 1);
   }
   start->slow_sum = (own + back->latency + back->full * back_part + expected + typical->latency +
@@ -190,4 +189,9 @@ void pen_link_starts_find(const struct pen_run *run, struct pen_link_start *star
       compare(run, to, l, starts, &typical[is_between_hosts(run, sender_of(run, to, l), to)]);
     }
   }
+}
+
+bool pen_link_start_is_slow(const struct pen_link_start *start, double least_excess_ns) {
+  return start->ratio >= PEN_LINK_START_RATIO &&
+         start->excess * PEN_DELAY_UNIT_NS >= fmax(least_excess_ns, least_delay_ns);
 }

@@ -49,7 +49,8 @@ struct pen_link_start {
   double message_bytes; /* mean, of the run's first profile; 0: none */
   double latency, full; /* of a write, and what the bytes of the large one take beyond that, in
                            PEN_DELAY_UNIT_NS; less than 0: not known */
-  double ratio; /* of a message's time over what it takes on the other links; 0: not known */
+  double excess;        /* of a message's time beyond what it takes on the other links, likewise */
+  double ratio;         /* of the two; 0: not known */
   /* What messages in both directions take together, when halfway between the other links and what
    * was measured here, in PEN_DELAY_UNIT_NS. */
   double slow_sum;
@@ -60,10 +61,9 @@ struct pen_link_start {
 void pen_link_starts_find(const struct pen_run *run, struct pen_link_start *starts,
                           double *scratch);
 
-/* Whether messages take at least PEN_LINK_START_RATIO times as long as on other links. */
+/* Whether messages take at least PEN_LINK_START_RATIO times as long as on other links, and lose at
+ * least so much. */
 #define PEN_LINK_START_RATIO 2.5
-static inline bool pen_link_start_is_slow(const struct pen_link_start *start) {
-  return start->ratio >= PEN_LINK_START_RATIO;
-}
+bool pen_link_start_is_slow(const struct pen_link_start *start, double least_excess_ns);
 
 #endif

@@ -31,6 +31,10 @@ static const uint64_t late_ns = 50000000; /* how long to wait for the timing of 
  * Beyond, it is slow, though it has been since the start. */
 static const double measured_trust = 1.15, estimated_trust = 2;
 
+/* The least loss of a message by a link that is slow from the start, as a part of what a rank
+ * computes in a step: writes that meet a busy core lose some tenths of a millisecond by chance. */
+static const double start_part = 0.005;
+
 /* The least predicted work, as a part of the busiest rank's, for which the plan is trusted. */
 static const double trusted_part = 0.2;
 
@@ -239,7 +243,8 @@ static void judge_start(struct pen_slow *slow, uint32_t rank, struct link_state 
                         const struct link_state *back, uint32_t peer) {
   const struct pen_link_start *start =
       &slow->starts[rank * PEN_TIMED_LINKS + (uint32_t)(link - slow->ranks[rank].links)];
-  if (!pen_link_start_is_slow(start)) {
+  const double step_ns = slow->block_longest_s * 1e9 / slow->block_steps;
+  if (!pen_link_start_is_slow(start, start_part * step_ns)) {
     return;
   }
   if (pen_link_watch_sum(&link->watch, &back->watch) >= start->slow_sum) {

@@ -77,12 +77,12 @@ tries=0
 until test -f link.log && test "$(wc -l <link.log)" -ge 40 || test $tries -ge 2400; do sleep 0.05; tries=$((tries + 1)); done
 on host1 tc qdisc add dev net0 root tbf rate 100mbit burst 32kb latency 400ms
 tries=0
-until grep -q '"kind":"link","rank":0,' link.log || test $tries -ge 2400; do sleep 0.05; tries=$((tries + 1)); done
+until grep -q 'messages of rank 0 .* their plan' link.err1 || test $tries -ge 2400; do sleep 0.05; tries=$((tries + 1)); done
 kill -TERM $runs
 wait
 END
 hosts 2 sh slow_link
-event=$(grep '"kind":"link","rank":0,' link.log | head -n 1)
+event=$(grep '"kind":"link","rank":0,' link.log | tail -n 1)
 matches "a link whose rate falls is named in the log" "$event" \
   '{"event":"slow","kind":"link","rank":0,"host":"host1","peer":1,"ratio":*,"since_step":*}'
 matches "and in words" "$(cat link.err1)" '*penstock: messages of rank 0 to rank 1 (host host2) take *.* times their plan since step *'

@@ -421,6 +421,33 @@ static void balance_by_time_is_optimal(void **state) {
               found); /* the head weighs as much as a layer and a half: halves fit better */
 }
 
+static void assert_same_cut(const struct pen_partition *a, const struct pen_partition *b) {
+  for (uint32_t s = 0; s < a->stage_count; s++)
+    assert_int_equal(a->stages.span[s].first_block, b->stages.span[s].first_block);
+}
+
+/* What replicas share does not move a cut, even where sums over replicas are much of the work. */
+static void sharing_moves_no_cut(void **state) {
+  (void)state;
+  struct pen_topology *t = read_topology(
+      "pipeline = { ranks = 2; microbatches = 4; schedule = \"gpipe\"; };\n"
+      "model = { family = \"llama\"; layers = 3; hidden = 16; heads = 2; ffn = 32; vocab = 64; "
+      "sequence = 1; };\nbatch = { microbatch = 1; };\ndata_parallel = { replicas = 2; };\n"
+      "optimizer = { learning_rate = 1e-3; steps = 10; };\n"
+      "partition = { balance = \"time\"; unit = \"block\"; };\n");
+  for (t->model_layers = 3; t->model_layers < 10; t->model_layers++) {
+    t->data_parallel_reduce = PEN_REDUCE_STEP;
+    t->data_parallel_shard = PEN_SHARD_NONE;
+    t->data_parallel_unit = PEN_GATHER_STAGE;
+    const struct pen_partition *by_step = partition_topology(t);
+    t->data_parallel_reduce = PEN_REDUCE_MICROBATCH;
+    assert_same_cut(partition_topology(t), by_step);
+    t->data_parallel_shard = PEN_SHARD_WEIGHTS;
+    t->data_parallel_unit = PEN_GATHER_LAYER;
+    assert_same_cut(partition_topology(t), by_step);
+  }
+}
+
 static int free_all(void **state) {
   (void)state;
   pen_free_all();
@@ -439,6 +466,7 @@ int main(void) {
                                      cmocka_unit_test(costs_are_predicted),
                                      cmocka_unit_test(a_window_saves_its_part_of_attention),
                                      cmocka_unit_test(costs_of_recomputation_are_predicted),
-                                     cmocka_unit_test(balance_by_time_is_optimal)};
+                                     cmocka_unit_test(balance_by_time_is_optimal),
+                                     cmocka_unit_test(sharing_moves_no_cut)};
   return cmocka_run_group_tests(tests, NULL, free_all);
 }

@@ -25,6 +25,7 @@ enum { MESSAGE_UNITS = 1000, LATENCY_UNITS = 100 };
 /* What happens to SLOW_RANK from step ONSET on. */
 struct trouble {
   double compute;     /* times as long */
+  double compute_s;   /* of each rank in a step, from the start; 0: 0.1 s */
   double deviation;   /* of each rank's time, from the start */
   double data_s;      /* to read its tokens */
   double link;        /* its messages to the rank before: times as long */
@@ -124,8 +125,9 @@ static void free_run(struct pen_run *run) {
 static struct pen_step_timing time_of(uint32_t rank, uint32_t step, const struct trouble *trouble,
                                       uint64_t *state) {
   const bool slow = step >= ONSET && rank == SLOW_RANK;
-  const double varies = 1 + trouble->deviation * normal(state),
-               compute_s = 0.1 * varies * (slow && trouble->compute > 0 ? trouble->compute : 1);
+  const double usual_s = trouble->compute_s > 0 ? trouble->compute_s : 0.1,
+               varies = 1 + trouble->deviation * normal(state),
+               compute_s = usual_s * varies * (slow && trouble->compute > 0 ? trouble->compute : 1);
   struct pen_step_timing timing = {.step = step,
                                    .compute_s = (float)compute_s,
                                    .data_s = slow ? (float)trouble->data_s : 1e-5f,
@@ -238,6 +240,13 @@ static void names_no_link_that_is_slow_only_before_or_only_after_the_first_step(
          PEN_SLOW_NONE);
 }
 
+static void names_no_link_that_loses_little(void **state) {
+  (void)state;
+  expect("a link that loses 0.2 % of a step",
+         &(struct trouble){.probed_link = 4, .first_link = 3.8, .compute_s = 0.4, .deviation = .03},
+         PEN_SLOW_NONE);
+}
+
 static void names_none_where_times_only_vary(void **state) {
   (void)state;
   expect("deviation 3 %", &(struct trouble){.deviation = 0.03}, PEN_SLOW_NONE);
@@ -277,6 +286,7 @@ int main(void) {
       cmocka_unit_test(names_a_slow_link),
       cmocka_unit_test(names_a_link_that_is_slow_from_the_start),
       cmocka_unit_test(names_no_link_that_is_slow_only_before_or_only_after_the_first_step),
+      cmocka_unit_test(names_no_link_that_loses_little),
       cmocka_unit_test(names_none_where_times_only_vary),
       cmocka_unit_test(single_samples_are_no_rise),
       cmocka_unit_test(rises_are_dated_and_end),
