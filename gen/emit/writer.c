@@ -43,7 +43,12 @@ void pen_write_number(struct pen_c_writer *writer, uint64_t number) {
 
 /* Two question marks could begin a trigraph (C17, 5.2.1.1); characters beyond ASCII could change
  * the direction in which the line is shown. */
-static void write_character(struct pen_c_writer *writer, unsigned char character) {
+static bool is_plain(unsigned char character) {
+  return character >= 32 && character < 127 && character != '?' && character != '"' &&
+         character != '\\';
+}
+
+static void write_escape(struct pen_c_writer *writer, unsigned char character) {
   char text[] = {'\\', (char)('0' + character / 64), (char)('0' + character / 8 % 8),
                  (char)('0' + character % 8)};
   if (character == '\n') {
@@ -51,20 +56,28 @@ static void write_character(struct pen_c_writer *writer, unsigned char character
   } else if (character == '"' || character == '\\') {
     text[1] = (char)character;
     pen_write_bytes(writer, text, 2);
-  } else if (character < 32 || character >= 127 || character == '?') {
-    pen_write_bytes(writer, text, sizeof text);
   } else {
-    text[0] = (char)character;
-    pen_write_bytes(writer, text, 1);
+    pen_write_bytes(writer, text, sizeof text);
   }
+}
+
+/* The plain characters at the start, at most as many as a line has room for. */
+static size_t count_plain(const char *text, size_t column) {
+  size_t count = 0;
+  while (column + count <= STRING_LINE + 1 && is_plain((unsigned char)text[count])) count++;
+  return count;
 }
 
 void pen_write_string(struct pen_c_writer *writer, const char *text) {
   size_t column = 0;
   pen_write_text(writer, "\"");
-  for (; *text; text++, column++) {
-    write_character(writer, (unsigned char)*text);
-    if (text[1] && (*text == '\n' || column > STRING_LINE)) {
+  while (*text) {
+    const size_t plain = count_plain(text, column);
+    pen_write_bytes(writer, text, plain);
+    if (plain == 0) write_escape(writer, (unsigned char)*text);
+    text += plain > 0 ? plain : 1;
+    column += plain > 0 ? plain : 1;
+    if (*text && (text[-1] == '\n' || column > STRING_LINE + 1)) {
       pen_write_text(writer, "\"\n    \"");
       column = 0;
     }
