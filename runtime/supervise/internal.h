@@ -36,7 +36,7 @@ struct pen_watchdog {
   uint64_t interrupted_ns; /* when the first SIGINT came; 0: none came */
   bool force_quit;         /* a second SIGINT came more than a second later */
   uint64_t unread_ns;      /* since then, how long a rank has waited for a reader */
-  uint32_t **send_index;   /* see pen_stall_index_sends(); transport nccl only, else null */
+  uint32_t **send_index;   /* see pen_stall_index_sends() */
 };
 
 /* watchdog.c: supervises the ranks, which are the processes `pids`, until all have exited. Returns
@@ -58,7 +58,7 @@ bool pen_watchdog_record(const struct pen_watchdog *watchdog, uint32_t rank, con
 void pen_watchdog_reap(struct pen_watchdog *watchdog);
 
 /* stall.c: [profiles][messages]: the index of the action that sends it, in its rank's list.
- * Allocates. */
+ * Allocates. Null on one host, but with transport nccl. */
 uint32_t **pen_stall_index_sends(const struct pen_plan *plan);
 void pen_stall_free_index(const struct pen_plan *plan, uint32_t **send_index);
 

@@ -29,7 +29,7 @@ static bool is_two_sided(const struct pen_plan *plan) {
 /* Each poll needs the send of every pair of ranks on each chain of waiting ranks. With 512 ranks of
  * 12000 actions, a search of the actions takes 2.5 s, the index 2 ms. */
 uint32_t **pen_stall_index_sends(const struct pen_plan *plan) {
-  if (!is_two_sided(plan)) {
+  if (!is_two_sided(plan) && plan->host_count == 1) {
     return NULL;
   }
   uint32_t **send_index =
@@ -57,11 +57,12 @@ void pen_stall_free_index(const struct pen_plan *plan, uint32_t **send_index) {
   free(send_index);
 }
 
-/* With NCCL a rank on a device does not know whether a message has arrived, only which of its
- * actions have completed. If the rank waits for a message whose sender is past the action that
- * sends it, and the sender waits too, the rank waits for its own device, not for the sender. (A
- * sender that does not wait may have stalled within the send. Which of two devices has stalled
- * cannot always be derived from the actions.) */
+/* Whether a rank waits for a message whose sender is past the action that sends it.
+ *
+ * With NCCL a rank on a device does not know whether a message has arrived, only which of its
+ * actions have completed. If the sender waits too, the rank waits for its own device, not for the
+ * sender. (A sender that does not wait may have stalled within the send. Which of two devices has
+ * stalled cannot always be derived from the actions.) Over a network the message is lost. */
 static bool was_sent(const struct pen_watchdog *watchdog, uint32_t rank, uint32_t sender) {
   const struct pen_plan *plan = watchdog->run->plan;
   const struct pen_rank_state *state = state_of(watchdog, rank), *from = state_of(watchdog, sender);
@@ -172,30 +173,67 @@ static void find_unconnected(struct pen_watchdog *watchdog) {
   }
 }
 
-/* A cycle of waits, which no verified plan has: messages between two hosts do not arrive. The first
- * local rank of it that waits for a higher rank on another host has lost the link to it; the other
- * host reports nothing. If that host is stopped instead, the control connection's thread has
- * reported it before. */
+/* A wait between two hosts. */
+struct host_wait {
+  uint32_t waiter, awaited;
+  bool was_sent;
+};
+
+/* Moves along a cycle of waits to the next one between two hosts; false: there is none within
+ * `hops`, or a rank of the cycle no longer waits, whereupon *ended. */
+static bool next_host_wait(const struct pen_watchdog *watchdog, struct pen_awaited *at,
+                           uint32_t *hops, struct host_wait *wait, bool *ended) {
+  const struct pen_plan *plan = watchdog->run->plan;
+  bool found = false;
+  while (*hops > 0 && !found && !*ended) {
+    --*hops;
+    wait->waiter = at->rank;
+    *ended = !follow_wait(watchdog, at);
+    wait->awaited = at->rank;
+    found = !*ended && pen_rank_host(plan, wait->waiter) != pen_rank_host(plan, wait->awaited);
+  }
+  wait->was_sent = found && was_sent(watchdog, wait->waiter, wait->awaited);
+  return found;
+}
+
+/* The two ends of a link see the same wait: the command of the lower rank reports it. */
+static void lose_link(struct pen_watchdog *watchdog, const struct host_wait *wait) {
+  const bool up = wait->waiter < wait->awaited;
+  const uint32_t low = up ? wait->waiter : wait->awaited, high = up ? wait->awaited : wait->waiter;
+  char cause[sizeof watchdog->cause];
+  if (pen_watchdog_is_local(watchdog, low) && watchdog->lost == PEN_NONE) {
+    snprintf(cause, sizeof cause, "link to host %.40s lost", state_of(watchdog, high)->host);
+    pen_watchdog_set_lost(watchdog, low, cause);
+  }
+}
+
+/* A cycle of waits, which no verified plan has: messages between two hosts do not arrive. The link
+ * is lost that has not brought a message which was sent. Of other waits, such as that for a norm,
+ * it is not known whether they are over at the other end: if the cycle has no such message, the
+ * links are lost over which a rank waits for a higher one. If a host is stopped instead, the
+ * control connection's thread has reported it before. */
 static void check_cycle(struct pen_watchdog *watchdog, uint32_t rank, uint64_t stalled_ns) {
   const double cycle_s = pen_silence_s(watchdog->run->options->timeout) + 0.5;
-  struct pen_awaited next = {.rank = rank};
-  bool between_hosts = false;
-  for (uint32_t hops = 0; hops < watchdog->rank_count; hops++) {
-    const uint32_t waiter = next.rank;
-    if (!follow_wait(watchdog, &next)) {
-      return; /* it continues */
-    }
-    const bool is_link =
-        pen_watchdog_is_local(watchdog, waiter) && !pen_watchdog_is_local(watchdog, next.rank);
-    between_hosts = between_hosts || is_link;
-    if (is_link && waiter < next.rank && (double)stalled_ns >= cycle_s * 1e9) {
-      char cause[sizeof watchdog->cause];
-      snprintf(cause, sizeof cause, "link to host %.40s lost", state_of(watchdog, next.rank)->host);
-      pen_watchdog_set_lost(watchdog, waiter, cause);
-    }
+  struct host_wait wait;
+  uint32_t between_hosts = 0, sent = 0;
+  bool ended = false;
+  struct pen_awaited at = {.rank = rank};
+  for (uint32_t hops = watchdog->rank_count; next_host_wait(watchdog, &at, &hops, &wait, &ended);) {
+    between_hosts++;
+    sent += wait.was_sent;
   }
-  if (!between_hosts) {
+  if (ended) {
+    return; /* it continues */
+  }
+  if (between_hosts == 0) {
     check_stalled(watchdog, rank, stalled_ns);
+  }
+  at = (struct pen_awaited){.rank = rank};
+  for (uint32_t hops = watchdog->rank_count; (double)stalled_ns >= cycle_s * 1e9 &&
+                                             next_host_wait(watchdog, &at, &hops, &wait, &ended);) {
+    if (sent > 0 ? wait.was_sent : wait.waiter < wait.awaited) {
+      lose_link(watchdog, &wait);
+    }
   }
 }
 

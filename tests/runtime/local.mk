@@ -11,6 +11,7 @@ RUNTIME_TESTS = \
   %reldir%/groups \
   %reldir%/handshake \
   %reldir%/slow \
+  %reldir%/stall \
   %reldir%/membership \
   %reldir%/indexed_file \
   %reldir%/initial \
@@ -35,6 +36,7 @@ RUNTIME_TEST_LIBS = libtestsupport.a libruntime.a $(KERNEL_ARCHIVES) libkernels.
 %canon_reldir%_groups_LDADD = $(RUNTIME_TEST_LIBS)
 %canon_reldir%_handshake_LDADD = $(RUNTIME_TEST_LIBS)
 %canon_reldir%_slow_LDADD = $(RUNTIME_TEST_LIBS)
+%canon_reldir%_stall_LDADD = $(RUNTIME_TEST_LIBS)
 %canon_reldir%_membership_LDADD = $(RUNTIME_TEST_LIBS)
 %canon_reldir%_indexed_file_LDADD = $(RUNTIME_TEST_LIBS)
 %canon_reldir%_initial_LDADD = $(RUNTIME_TEST_LIBS)
