@@ -106,7 +106,7 @@ static struct pen_emit_header header_of(const struct pen_result *result) {
                                   .flops = pen_useful_flops(result->partition, result->own),
                                   .peak_tflops = result->topology->has_cluster_peak_tflops
                                                      ? result->topology->cluster_peak_tflops
-                                                     : 0};
+                                                     : result->cost.peak_tflops};
 }
 
 /* The same of plans beside the main one. */

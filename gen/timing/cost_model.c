@@ -28,7 +28,8 @@ static struct pen_cost_model measured_model(const struct pen_measured *measured)
                                  .path = measured->path,
                                  .error_status = PEN_EXIT_DATA,
                                  .update_element = measured->update_element,
-                                 .norm_element = measured->norm_element};
+                                 .norm_element = measured->norm_element,
+                                 .peak_tflops = measured->peak_tflops};
 }
 
 static struct pen_cost_model topology_model(const struct pen_topology *topology) {

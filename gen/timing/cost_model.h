@@ -32,6 +32,7 @@ struct pen_cost_model {
   const char *path;                    /* the file that gives the costs, for messages */
   int error_status;                    /* exit status if they are wrong */
   double update_element, norm_element; /* of an element in UPDATE, and in NORM; 0: not measured */
+  double peak_tflops;                  /* what a rank computes at most; 0: not known */
   struct pen_cost_source source;
   const struct pen_stage_cost *alone; /* [stage] pen_cost_of_stage() */
 };

@@ -1,6 +1,7 @@
 /* costs_json.c: values of a file of measured costs (see costs_json.h). */
 #include "gen/timing/costs_json.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -51,6 +52,15 @@ uint32_t pen_costs_json_setting(const char *path, const char *place, const json_
   const struct pen_setting *row = pen_setting_find_path(setting);
   return (uint32_t)pen_costs_json_count(path, place, value, (uint64_t)row->minimum,
                                         (uint64_t)row->maximum);
+}
+
+double pen_costs_json_real(const char *path, const char *place, const json_t *value,
+                           const char *setting) {
+  const struct pen_setting *row = pen_setting_find_path(setting);
+  const double number = json_is_number(value) ? json_number_value(value) : NAN;
+  if (!(number >= row->minimum && number <= row->maximum))
+    fail_value(path, place, value, pen_text("a number from %g to %g", row->minimum, row->maximum));
+  return number;
 }
 
 json_t *pen_costs_json_load(const char *path) {

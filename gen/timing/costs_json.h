@@ -24,5 +24,8 @@ uint64_t pen_costs_json_count(const char *path, const char *place, const struct 
 /* A whole number in the range of a setting, `GROUP.NAME`. */
 uint32_t pen_costs_json_setting(const char *path, const char *place, const struct json_t *value,
                                 const char *setting);
+/* A number in the range of a setting. */
+double pen_costs_json_real(const char *path, const char *place, const struct json_t *value,
+                           const char *setting);
 
 #endif

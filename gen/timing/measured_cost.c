@@ -58,11 +58,14 @@ static void read_costs(struct pen_measured *measured, const json_t *root) {
   measured->links = pen_measured_links_read(path, json_object_get(root, "messages"),
                                             json_object_get(root, "collectives"));
   const json_t *optimizer = json_object_get(root, "optimizer"),
-               *norm = json_object_get(optimizer, "norm_ms_per_element");
+               *norm = json_object_get(optimizer, "norm_ms_per_element"),
+               *peak = json_object_get(root, "peak_tflops");
   measured->update_element = pen_costs_json_time(path, "optimizer.ms_per_element",
                                                  json_object_get(optimizer, "ms_per_element"));
   measured->norm_element =
       norm ? pen_costs_json_time(path, "optimizer.norm_ms_per_element", norm) : 0;
+  measured->peak_tflops =
+      peak ? pen_costs_json_real(path, "peak_tflops", peak, "cluster.peak_tflops") : 0;
 }
 
 struct pen_measured *pen_measured_read(const char *path) {

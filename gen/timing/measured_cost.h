@@ -34,6 +34,7 @@ struct pen_measured {
   const char *device, *dtype;
   uint64_t sequence;
   double update_element, norm_element; /* what an element takes in UPDATE, and in NORM */
+  double peak_tflops;                  /* what a rank computes at most; 0: not in the file */
 };
 
 /* Reads the file once, for any cut. Fails: 66 absent, 65 with `FILE:LINE: reason` if it is not

@@ -343,7 +343,7 @@ static void take_prompt(const struct pen_run *run) {
   generation.streams = state != PEN_PROMPT_NONE;
   if (state == PEN_PROMPT_WHOLE) {
     pen_texts_restart(&generation.texts);
-    generation.plan = pen_generation_plan_of(generation.buckets);
+    generation.plan.next_text = 0;
   }
 }
 

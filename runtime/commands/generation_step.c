@@ -44,6 +44,22 @@ static uint32_t find_window(const struct pen_buckets *buckets, uint64_t tokens) 
   return b;
 }
 
+/* The tokens that a step reads of a prompt. */
+static uint64_t chunk_of(const struct pen_buckets *buckets) {
+  const uint32_t bucket = find_cached(buckets, 1, true);
+  return bucket == PEN_NONE ? 1 : buckets->profile[bucket]->sequence;
+}
+
+/* The first tokens of a text that the cache has of the text before in its slot. What was read by
+ * chunks has the bits of any other run, also where products depend on the number of rows; and at
+ * least one token is left to read. */
+static uint64_t kept_tokens(const struct pen_generation_plan *plan, const struct pen_text *text,
+                            uint64_t chunks) {
+  uint64_t kept = chunks < text->prompt->kept ? chunks : text->prompt->kept;
+  kept = kept < text->written ? kept : text->written - 1;
+  return kept - kept % chunk_of(plan->buckets);
+}
+
 /* Gives slots to texts that wait for one. */
 static void fill_slots(struct pen_generation_plan *plan, const struct pen_text_list *texts) {
   for (uint32_t s = 0; s < plan->slot_count; s++) {
@@ -51,8 +67,12 @@ static void fill_slots(struct pen_generation_plan *plan, const struct pen_text_l
     if (slot->text != UINT64_MAX && !texts->text[slot->text].ended) {
       continue;
     }
-    const bool waits = plan->next_text < texts->count;
-    *slot = (struct pen_generation_slot){waits ? plan->next_text++ : UINT64_MAX, 0};
+    slot->text = UINT64_MAX;
+    if (plan->next_text < texts->count) {
+      slot->text = plan->next_text++;
+      slot->chunks = kept_tokens(plan, &texts->text[slot->text], slot->chunks);
+      slot->cached = slot->chunks;
+    }
   }
 }
 
@@ -78,14 +98,14 @@ static void add_row(struct pen_generation_plan *plan, const struct pen_text_list
 static bool plan_chunk(struct pen_generation_plan *plan, const struct pen_text_list *texts,
                        const uint32_t *active, uint32_t active_count,
                        struct pen_generation_step *step) {
-  const uint32_t bucket = find_cached(plan->buckets, 1, true);
-  const uint64_t chunk = plan->buckets->profile[bucket]->sequence;
+  const uint64_t chunk = chunk_of(plan->buckets);
   for (uint32_t i = 0; i < active_count && chunk > 1; i++) {
     const struct pen_generation_slot *slot = &plan->slot[active[i]];
     if (slot->cached % chunk == 0 &&
         texts->text[slot->text].written - slot->cached > chunk / SHORT_PART) {
-      step->bucket = bucket;
+      step->bucket = find_cached(plan->buckets, 1, true);
       add_row(plan, texts, step, active[i], chunk);
+      plan->slot[active[i]].chunks += step->row[0].count == chunk ? chunk : 0;
       return true;
     }
   }

@@ -3,9 +3,10 @@
  * With a cache of keys and values (profiles of kind CACHED) a text has a slot of the cache from its
  * first token to its last. A step reads tokens that are not in the cache: a chunk of one prompt, or
  * the next token of every text that has a slot. When the last known token of a text is read, its
- * row gives the next one. A text that is longer than the model's sequence is continued by steps of
- * its own, over the last tokens (profiles of kind GENERATE); so are all texts of a plan without a
- * cache.
+ * row gives the next one. Of the prompts of --stream, each of which may begin as the one before, as
+ * the turns of a chat do, chunks that are alike stay in the cache. A text that is longer than the
+ * model's sequence is continued by steps of its own, over the last tokens (profiles of kind
+ * GENERATE); so are all texts of a plan without a cache.
  *
  * Every rank decides alone, from the texts, which are the same on all. */
 #ifndef PEN_GENERATION_STEP_H
@@ -39,6 +40,7 @@ struct pen_generation_plan {
   struct pen_generation_slot {
     uint64_t text;   /* its index, or UINT64_MAX */
     uint64_t cached; /* its first tokens */
+    uint64_t chunks; /* those of them that were read by whole chunks, of a prompt */
   } slot[PEN_PROMPTS_MAX];
   uint32_t slot_count;
 };

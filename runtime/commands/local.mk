@@ -23,6 +23,8 @@ libruntime_a_SOURCES += \
   %reldir%/measure_costs.h \
   %reldir%/message_times.c \
   %reldir%/message_times.h \
+  %reldir%/peak_rate.c \
+  %reldir%/peak_rate.h \
   %reldir%/prompt_stream.c \
   %reldir%/prompt_stream.h \
   %reldir%/prompts.c \

@@ -21,6 +21,7 @@
 #include "runtime/commands/exchange_times.h"
 #include "runtime/commands/files.h"
 #include "runtime/commands/message_times.h"
+#include "runtime/commands/peak_rate.h"
 #include "runtime/storage/tensor_splits.h"
 
 enum { TURNS = 3, VERSION = 2 };
@@ -231,9 +232,10 @@ static json_t *costs_json(const struct costs *costs) {
   return PEN_JSON({"version", json_integer(VERSION)},
                   {"device", json_string(pen_device_row(plan->device)->text)},
                   {"dtype", json_string(plan->dtype == PEN_BF16 ? "bf16" : "f32")},
-                  {"sequence", json_integer(plan->sequence)}, {"blocks", blocks_json(costs)},
-                  {"optimizer", optimizer_json(costs)}, {"messages", messages_json(costs)},
-                  {"collectives", collectives_json(costs)});
+                  {"sequence", json_integer(plan->sequence)},
+                  {"peak_tflops", json_real(pen_peak_tflops(plan, &costs->cores))},
+                  {"blocks", blocks_json(costs)}, {"optimizer", optimizer_json(costs)},
+                  {"messages", messages_json(costs)}, {"collectives", collectives_json(costs)});
 }
 
 /* Replaces the contents of the file, and closes it. */

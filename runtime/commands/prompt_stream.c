@@ -103,8 +103,13 @@ void pen_prompt_stream_read(const struct pen_shared *shared, uint32_t vocab,
 enum pen_prompt_part pen_prompt_stream_take(const _Atomic uint32_t *part) {
   const uint32_t first = atomic_load_explicit(&part[0], memory_order_relaxed);
   prompt.token_count = begun ? prompt.token_count : 0;
+  prompt.kept = begun ? prompt.kept : 0;
   for (uint32_t i = 1; i <= (first & COUNT_MASK); i++) {
-    prompt.token[prompt.token_count++] = atomic_load_explicit(&part[i], memory_order_relaxed);
+    const uint32_t token = atomic_load_explicit(&part[i], memory_order_relaxed);
+    uint32_t *place = &prompt.token[prompt.token_count];
+    prompt.kept += prompt.kept == prompt.token_count && *place == token;
+    *place = token;
+    prompt.token_count++;
   }
   begun = (first & WHOLE) == 0;
   return (first & END) != 0 ? PEN_PROMPT_NONE : begun ? PEN_PROMPT_PART : PEN_PROMPT_WHOLE;

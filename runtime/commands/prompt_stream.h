@@ -29,7 +29,8 @@ struct pen_prompts pen_prompt_stream_open(void);
 void pen_prompt_stream_read(const struct pen_shared *shared, uint32_t vocab,
                             _Atomic uint32_t *part);
 
-/* In each rank: adds the ids of a part to the prompt. */
+/* In each rank: adds the ids of a part to the prompt. Past the end of a shorter prompt `kept`
+ * counts tokens that an earlier one had. */
 enum pen_prompt_part pen_prompt_stream_take(const _Atomic uint32_t *part);
 
 #endif

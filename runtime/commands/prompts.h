@@ -21,6 +21,7 @@ struct pen_prompt {
   size_t bytes;
   uint32_t *token; /* [token_count] at least one */
   uint64_t token_count;
+  uint64_t kept; /* of --stream: its first tokens are those of the prompt before; else 0 */
   bool has_seed; /* its texts are those of --prompt with this --seed */
   uint64_t seed;
 };

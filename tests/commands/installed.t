@@ -28,8 +28,8 @@ train_bits same --data "$scratch/data.bin" --steps 3
 is "to the same bits" "$(cat "$scratch/mine.bits")" "$(cat "$scratch/same.bits")"
 ok "it is measured" "$scratch/mine" measure --seconds 1 --output "$scratch/costs.json"
 cd "$scratch/here" || exit 1
-ok "settings and a name are taken" alone "$build" -s pipeline.ranks=1 --name=other ../elsewhere/mine.cfg
-matches "as they say" "$(./penstock-other info --json | tr -d ' \n')" '*"ranks":1,*'
+ok "settings, a name and costs are taken" alone "$build" -s pipeline.ranks=1 --name=other --costs=../costs.json ../elsewhere/mine.cfg
+matches "as they say" "$(./penstock-other info --json | tr -d ' \n')" '*"ranks":1,*"unit":"inms",*'
 if test -n "$OFI_ARCHIVES"; then
   ok "so are messages by libfabric" alone "$build" --set=cluster.transport=ofi --name=ofi ../elsewhere/mine.cfg
   ok "they train" ./penstock-ofi train --data "$scratch/data.bin" --steps 1 --quiet

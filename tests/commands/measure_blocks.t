@@ -67,6 +67,28 @@ sed 's/"version"/"overlap":1,&/' made.json >pairs.json
 file=pairs.json
 ok "a pair takes what the file says" test -n "$sum" -a "$(report makespan $pairs -s costs.overlap=100)" != "$sum"
 
+# The peak that was measured, for the log's mfu, where the topology has none.
+peak_of() { # FILE GEN OPTION...: of the plan; the rest of it goes to peak.rest, but for the command
+  peak_file=$1
+  shift
+  "$gen" --costs="$peak_file" -o peak.c "$@" two.cfg 2>/dev/null
+  sed 's/^ *\.flops = .*//; /--costs=/d' peak.c >peak.rest
+  sed -n 's/.*\.peak_tflops = \([^,]*\),.*/\1/p' peak.c
+}
+sed 's/"version"/"peak_tflops":0.5,&/' made.json >peak.json
+sed 's/"version"/"peak_tflops":2,&/' made.json >higher.json
+is "the plan has the peak of the costs" "$(peak_of peak.json)" 0.5
+cp peak.rest peak.wanted
+is "or another" "$(peak_of higher.json)" 2
+ok "on which nothing else depends, so no digest" cmp peak.rest peak.wanted
+is "or the topology's own" "$(peak_of peak.json -s cluster.peak_tflops=3)" 3
+is "or none" "$(peak_of made.json)" ""
+ok "a binary with the peak" build peaked two.cfg --costs=peak.json -s optimizer.steps=2
+awk 'BEGIN { for (i = 0; i < 1200; i++) printf "%c", 32 + i % 90 }' >peak.txt
+"$tokens" --bytes -o peak.bin peak.txt 2>/dev/null
+ok "it trains" ./peaked train --data peak.bin --log peak.log --quiet
+is "its log has mfu" "$(log_field peak.log mfu | awk '$1 > 0' | wc -l | tr -d ' ')" 2
+
 # The same costs give the same plan, which names them.
 "$gen" --costs=made.json -o first.c two.cfg
 mkdir elsewhere && cp made.json elsewhere
@@ -129,17 +151,17 @@ refuses "bad.json: blocks: must be a list with an object for each block" --costs
 
 # Each number of a file has a range, the whole ones that of a setting.
 sed 's/"messages":\[\]/"messages":[{"transport":"shm","bytes":8,"ms":1}],"overlap":1/; s/"collectives":\[\]/"collectives":[{"kind":"all_reduce","ranks":2,"bytes":8,"ms":1}]/
-  s/"ms_per_element":/"norm_ms_per_element":1,&/; s/"microbatch":2,/"microbatch":2,"partials":1,"parameters":1,/' made.json >all.json
+  s/"version"/"peak_tflops":1,&/; s/"ms_per_element":/"norm_ms_per_element":1,&/; s/"microbatch":2,/"microbatch":2,"partials":1,"parameters":1,/' made.json >all.json
 "$gen" --check --costs=all.json two.cfg >out 2>err
 matches "a file with all numbers is read" "$? $(complaints err)" "65 all.json: blocks[[]0].parameters: 1 were measured, *"
 ranges=
 for key in version sequence microbatch tensor partials parameters forward backward_input backward_weight backward recompute ms_per_element \
-  norm_ms_per_element bytes ms ranks overlap; do
+  norm_ms_per_element bytes ms ranks overlap peak_tflops; do
   sed "s/\"$key\":[0-9.]*/\"$key\":1e31/" all.json >bad.json
   cmp -s all.json bad.json && ranges="$ranges $key(none)"
   "$gen" --check --costs=bad.json two.cfg >out 2>err
   case "$? $(complaints err)" in
-    "65 bad.json: "*"$key = 1e31: 0, or a number from 1e-30 to 1e+30" | "65 bad.json: "*"$key = 1e31: a whole number from "*" to "*) ;;
+    "65 bad.json: peak_tflops = 1e31: a number from 1e-06 to 1e+09" | "65 bad.json: "*"$key = 1e31: 0, or a number from 1e-30 to 1e+30" | "65 bad.json: "*"$key = 1e31: a whole number from "*" to "*) ;;
     *) ranges="$ranges $key: $(complaints err)" ;;
   esac
 done
@@ -150,8 +172,9 @@ is "each number has a range" "$ranges" ""
 ok "a binary is built" build two two.cfg --blocks
 ./two measure --seconds 1 --output costs.json 2>err
 is "it measures, and has nothing to say" "$? $(cat err)" "0 "
-is "keys" "$(sed -n 's/^  "\([a-z]*\)":.*/\1/p' costs.json | tr '\n' ' ')" \
-  "version device dtype sequence blocks optimizer messages collectives "
+is "keys" "$(sed -n 's/^  "\([a-z_]*\)":.*/\1/p' costs.json | tr '\n' ' ')" \
+  "version device dtype sequence peak_tflops blocks optimizer messages collectives "
+ok "the peak is above 0" awk '$1 == "\"peak_tflops\":" { above = $2 + 0 > 0 } END { exit !above }' costs.json
 is "each block at each size" "$(grep '"block"' costs.json | sort | uniq -c | awk '{ print $1 }' | tr '\n' ' ')" "4 4 4 4 4 "
 is "sizes" "$(sed -n 's/^ *"microbatch": \([0-9]*\),/\1/p' costs.json | sort -n | uniq | tr '\n' ' ')" "1 2 4 8 "
 # times_of BLOCK MICROBATCH: F, I, W and B.

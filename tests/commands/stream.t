@@ -63,6 +63,35 @@ is "numbers of bytes, too" "$(awk '/^[0-9 ]*$/ { for (i = 1; i <= NF; i++) n += 
 streamed two </dev/null >got
 is "no line: no text" "$? $(wc -c <got | tr -d ' ')" "0 0"
 
+# ---- lines that begin as the one before, as the turns of a chat do: chunks of 64 tokens stay in the cache ----
+ok "a longer sequence" build long model.cfg -s model.sequence=192 -s generate.prompts=2
+mv lines few
+all=$(ids 190)
+begin() { echo "$all" | cut -d ' ' -f "1-$1"; }
+{
+  begin 100
+  begin 150
+  begin 150
+  begin 128
+  echo "$(begin 127) 7 7 7"
+  echo "$(begin 20) 7 $(begin 100)"
+  begin 190
+  echo "$(begin 190) $(begin 20)"
+  begin 180
+} >lines
+for products in own library; do
+  PEN_PRODUCTS=$products
+  wanted long >long.wanted 2>/dev/null
+  streamed long <lines >got 2>err
+  is "status, products of $products" "$? $(complaints err)" "0 "
+  ok "each as by --prompt, products of $products" cmp long.wanted got
+done
+PEN_PRODUCTS=own
+streamed long --samples 3 <lines >got
+awk 'NR % 3 == 1' got >first
+ok "and so is the first of their samples" cmp long.wanted first
+mv few lines
+
 # ---- line by line ----
 mkfifo in out
 ./two generate --init two.safetensors --stream $options --stop "$(awk 'NR == 3 { print $2 }' two.wanted)" --timeout 2 <in >out 2>err &

@@ -190,6 +190,24 @@ same "a stream of Arrow" all.arrow
 same "a file of Arrow" all.feather
 same "a folder of Parquet files" parts
 same "a folder of save_to_disk" set
+# As DatasetDict.save_to_disk writes it.
+mkdir -p splits/train splits/held_out && cp set/b.arrow set/a.arrow set/state.json splits/train && cp set/a.arrow splits/held_out
+echo '{"_data_files": [{"filename": "a.arrow"}]}' >splits/held_out/state.json
+echo '{"splits": ["train", "held_out"]}' >splits/dataset_dict.json
+same "a folder of splits: train" splits
+tail -n 1 lines.jsonl >last.jsonl
+ok "the lines of another split, and of a file" tool tokenizer.json --field text -o wanted.bin last.jsonl lines.jsonl
+same "another split, and a file" --split held_out splits all.parquet
+refused 64 '--split test: splits has no such split; choose one by --split: train, held_out' tokenizer.json --field text --split test splits
+refused 64 '--split train: no FILE is a folder with splits (dataset_dict.json)' tokenizer.json --field text --split train set
+rm -r splits/train
+refused 66 'splits/train: No such file' tokenizer.json --field text splits
+echo '{"splits": ["held_out"]}' >splits/dataset_dict.json
+refused 64 'splits: no split train; choose one by --split: held_out' tokenizer.json --field text splits
+for wrong in '{"splits": "train"}' '{"split": []}' '[' '{"splits": [1]}'; do
+  echo "$wrong" >splits/dataset_dict.json
+  refused 65 'splits/dataset_dict.json: not that of a data set' tokenizer.json --field text splits
+done
 ok "pairs" tool tokenizer.json --prompt-field p --field c -o t.bin pairs.parquet
 ok "pairs in lines" tool tokenizer.json --prompt-field p --field c -o wanted.bin pairs.jsonl
 ok "the same bytes" cmp wanted.bin t.bin

@@ -27,17 +27,42 @@ def package(name, what):
         raise InputError(1, f"{what} needs Python's package {name.split('.')[0]} (pip install {name.split('.')[0]}): {error}") from error
 
 
+def read_names(path, of_value):
+    """A list of names that a file of JSON has."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            names = of_value(json.load(file))
+        if isinstance(names, list) and all(isinstance(name, str) for name in names):
+            return names
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise InputError(65, f"{path}: not that of a data set: {error}") from error
+    raise InputError(65, f"{path}: not that of a data set")
+
+
+def has_splits(path):
+    """Whether datasets' save_to_disk wrote several data sets there, each in the folder of its name."""
+    return os.path.exists(os.path.join(path, "dataset_dict.json"))
+
+
+def folder_of(path, split):
+    """The folder of a split, or else of train; of a path without splits itself."""
+    if not has_splits(path):
+        return path
+    names = read_names(os.path.join(path, "dataset_dict.json"), lambda value: value["splits"])
+    chosen = "train" if split is None else split
+    if chosen not in names:
+        wrong = f"{path}: no split train" if split is None else f"--split {split}: {path} has no such split"
+        raise InputError(64, f"{wrong}; choose one by --split: {', '.join(names)}")
+    return os.path.join(path, chosen)
+
+
 def files_of(path):
     """The files of a folder: those of a data set that datasets' save_to_disk wrote, or its Parquet and Arrow files by name. Of a file: it."""
     if not os.path.isdir(path):
         return [path]
     state = os.path.join(path, "state.json")
     if os.path.exists(state):
-        try:
-            with open(state, encoding="utf-8") as file:
-                names = [one["filename"] for one in json.load(file)["_data_files"]]
-        except (ValueError, KeyError, TypeError) as error:
-            raise InputError(65, f"{state}: not that of a data set: {error}") from error
+        names = read_names(state, lambda value: [one["filename"] for one in value["_data_files"]])
     else:
         names = sorted(os.listdir(path), key=os.fsencode)
         names = [name for name in names if name.endswith((".parquet", ".arrow")) and not name.startswith((".", "cache-"))]

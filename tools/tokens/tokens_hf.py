@@ -352,6 +352,7 @@ def read_arguments():
     parser.add_argument("tokenizer", help="tokenizer.json")
     parser.add_argument("-V", "--version", action="version", version=f"%(prog)s (penstock) {VERSION}")
     parser.add_argument("inputs", nargs="*", metavar="FILE", help="text, or JSON lines, also compressed by gzip or zstd; Parquet or Arrow files, or a folder of these; - is standard input")
+    parser.add_argument("--split", action=Once, metavar="NAME", help="which split of a folder that has several, as DatasetDict.save_to_disk writes them [train]")
     parser.add_argument("--field", action=Once, help="inputs are JSON lines or tables; a document is the text of this field, or column")
     parser.add_argument("--prompt-field", action=Once, help="the text of this field comes before that of --field, and does not count as a target")
     parser.add_argument("--messages", action=Once, nargs=0, default=False, help="inputs are JSON lines or tables with chats, for the tokenizer's chat template")
@@ -368,10 +369,14 @@ def read_arguments():
     ways = [arguments.encode is not None, arguments.decode, arguments.output is not None]
     if sum(ways) != 1 or (arguments.output is not None) != bool(arguments.inputs):
         fail(64, "choose one of -o OUT FILE..., --encode TEXT and --decode")
+    if arguments.split is not None and not any(map(inputs.has_splits, arguments.inputs)):
+        fail(64, f"--split {arguments.split}: no FILE is a folder with splits (dataset_dict.json)")
     try:
-        arguments.inputs = [file for path in arguments.inputs for file in inputs.files_of(path)]
+        arguments.inputs = [file for path in arguments.inputs for file in inputs.files_of(inputs.folder_of(path, arguments.split))]
     except inputs.InputError as error:
         fail(error.status, error)
+    except OSError as error:
+        fail(66, f"{error.filename}: {error.strerror}")
     for path in [arguments.tokenizer, *arguments.inputs] if arguments.output is not None else []:
         for written in (arguments.output, arguments.output + ".tmp"):
             if os.path.isfile(written) and os.path.exists(path) and os.path.samefile(written, path):
