@@ -59,7 +59,7 @@ static uint64_t cache_bytes(const struct pen_graph *graph) {
   for (size_t i = 0; i < graph->forward.count && pen_topology_has_cache(t); i++) {
     const struct pen_op *op = &graph->forward.op[i];
     if (op->kind == PEN_OP_ATTENTION || op->kind == PEN_OP_ATTENTION_CACHED)
-      bytes += 2 * pen_aligned((uint64_t)(t->generate_prompts * t->model_sequence *
+      bytes += 2 * pen_aligned((uint64_t)(pen_topology_cache_slots(t) * t->model_sequence *
                                           op->dim[kv_heads] * op->dim[head_dim]) *
                                pen_dtype_bytes(op->dtype));
   }

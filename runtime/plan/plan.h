@@ -80,6 +80,7 @@ enum {
   PEN_WEIGHT_DIMS_MAX = 2,
   PEN_PAGE_BYTES = 4096,
   PEN_PROMPTS_MAX = 64, /* texts that a step of generation continues */
+  PEN_GROUPS_MAX = 64,  /* groups of so many texts in flight */
 };
 #define PEN_NONE UINT32_MAX /* no such index: program, message, tensor, credit */
 
