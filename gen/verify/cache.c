@@ -2,13 +2,14 @@
  * between profiles.
  *
  * Other checks of memory follow values within one or two steps; a key is read as long as its text
- * grows. So the rules are about places: a profile over a cache has one microbatch; each of its
- * attentions has keys and values of its own, which no other operand reaches and which are in the
- * cache's part of the arena; and the n-th attention of a rank has the same places, divided into
- * the same slots and positions, in every profile; and there is a slot for each text in flight, of
- * as many groups as the plan says. Then what an attention reads was written by the same layer for
- * the same slot and position. That a text reads only positions that were written for it is up to
- * the command generate. */
+ * grows. So the rules are about places: the cache is at the arena's end, where no profile of
+ * generation has anything else (rank_context.h); other profiles may, since generation begins anew
+ * after their steps. A profile over a cache has one microbatch; each of its attentions has keys and
+ * values of its own, which no other operand reaches and which are in the cache's part of the arena;
+ * and the n-th attention of a rank has the same places, divided into the same slots and positions,
+ * in every profile; and there is a slot for each text in flight, of as many groups as the plan
+ * says. Then what an attention reads was written by the same layer for the same slot and position.
+ * That a text reads only positions that were written for it is up to the command generate. */
 #include <string.h>
 
 #include "gen/base/arena.h"

@@ -134,8 +134,22 @@ static bool is_smaller(struct broken_plan *p) {
   return true;
 }
 
+static bool is_elsewhere(struct broken_plan *p) {
+  memory_of(p)->cache_offset -= PEN_ALIGNMENT_BYTES;
+  return true;
+}
+
 static bool is_in_the_weights(struct broken_plan *p) {
-  memory_of(p)->cache_offset -= memory_of(p)->cache_bytes;
+  const uint64_t offset = memory_of(p)->persistent_end - PEN_ALIGNMENT_BYTES;
+  memory_of(p)->cache_bytes += memory_of(p)->cache_offset - offset;
+  memory_of(p)->cache_offset = offset;
+  return true;
+}
+
+static bool is_shared_by_scratch(struct broken_plan *p) {
+  for (uint32_t row = 0; row < p->tables->action_count; row++)
+    if (p->action[row].kind == PEN_F)
+      set_base(p, row, PEN_BASE_SCRATCH, memory_of(p)->cache_offset);
   return true;
 }
 
@@ -179,8 +193,10 @@ static const struct defect defects[] = {
     {"not kept", is_scratch, {"which is outside the cache"}},
     {"an activation kept", keeps_an_activation, {"which is in the cache"}},
     {"a frame moved", moves_a_frame, {"outside the cache", "share bytes", "different caches"}},
-    {"less memory", is_smaller, {"outside the cache"}},
-    {"in the weights", is_in_the_weights, {"overlaps", "outside the persistent part"}},
+    {"less memory", is_smaller, {"not at the end"}},
+    {"elsewhere", is_elsewhere, {"not at the end"}},
+    {"in the weights", is_in_the_weights, {"not at the end"}},
+    {"an activation in its place", is_shared_by_scratch, {"outside the activation part"}},
     {"a profile without a cache", is_another_kind, {"has no cache"}},
     {"more slots", has_more_slots, {"texts of"}},
     {"too many slots", has_too_many_slots, {"a step has at most"}},
