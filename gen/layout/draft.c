@@ -74,7 +74,7 @@ static const struct pen_timing *lower_order(struct pen_bucket *b, const struct p
   if (order->given)
     b->lowered = pen_lower_given(order->given, order->given_count, b->partition, b->training, kind);
   else if (kind == PEN_EVAL)
-    b->lowered = pen_lower_forward(order->order, b->partition, b->training);
+    b->lowered = pen_lower_forward(order->order, b->partition, b->training, PEN_EVAL);
   else
     b->lowered = pen_lower(order->order, b->partition, b->training, timing, kind);
   return timing;

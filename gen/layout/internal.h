@@ -86,6 +86,13 @@ static inline uint64_t pen_arena_offset(const struct pen_layout_state *l, uint32
              : l->memory[rank].persistent_end + (packed_offset - receive_bytes);
 }
 
+/* The bytes at the arena's end that a profile leaves to the cache: the texts of generation have
+ * their keys and values from step to step. All other profiles use them. */
+static inline uint64_t pen_cache_beside(const struct pen_layout_state *l, uint32_t rank) {
+  const int kind = l->input->kind;
+  return kind == PEN_GENERATE || kind == PEN_CACHED ? l->memory[rank].cache_bytes : 0;
+}
+
 static inline uint64_t pen_scratch_of(const struct pen_layout_state *l, uint32_t rank,
                                       uint32_t action) {
   return l->scratch[rank] ? l->scratch[rank][action] : l->shared_scratch[rank];

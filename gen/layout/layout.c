@@ -69,18 +69,32 @@ static void size_arenas(struct pen_layout_state *l, size_t profile_count,
       if (l[i].receive_bytes[r] > memory->receive_bytes)
         memory->receive_bytes = l[i].receive_bytes[r];
     pen_place_persistent(l, profile_count, r, &inputs);
-    uint64_t most = 0;
+    uint64_t most = 0, most_without = 0; /* generation */
     int64_t live = 0;
     for (size_t i = 0; i < profile_count; i++) {
-      if (l[i].activation_bytes[r] > most) most = l[i].activation_bytes[r];
-      if (l[i].live_bytes[r] > live) live = l[i].live_bytes[r];
+      const uint64_t beside = pen_cache_beside(&l[i], r), bytes = l[i].activation_bytes[r] + beside;
+      const bool generates = l[i].input->kind == PEN_GENERATE || l[i].input->kind == PEN_CACHED;
+      if (bytes > most) most = bytes;
+      if (bytes > most_without && !generates) most_without = bytes;
+      if (l[i].live_bytes[r] + (int64_t)beside > live) live = l[i].live_bytes[r] + (int64_t)beside;
     }
     memory->arena_bytes = memory->persistent_end + most;
     memory->activation_bytes = memory->arena_bytes - memory->persistent_end;
+    memory->generation_bytes = most - most_without;
+    memory->cache_offset = memory->arena_bytes - memory->cache_bytes;
     memory->live_bytes = memory->persistent_end - memory->receive_bytes + (uint64_t)live;
   }
   l[0].plan->staged_inputs = inputs.input;
   l[0].plan->staged_input_count = inputs.count;
+}
+
+/* The cache of all stages of each rank: the same in all profiles that have it. */
+static void size_caches(struct pen_layout_state *l, size_t profile_count) {
+  bool has_cache = false;
+  for (size_t i = 0; i < profile_count; i++)
+    has_cache = has_cache || l[i].input->kind == PEN_CACHED;
+  for (uint32_t s = 0; s < l->partition->stage_count && has_cache; s++)
+    l->memory[l->partition->rank_of[s]].cache_bytes += pen_stage_cache_bytes(l->input->graph[s]);
 }
 
 /* Takes over the lists of a profile: the layout completes them, and the plan keeps them. A copy
@@ -130,8 +144,9 @@ struct pen_plan *pen_layout(const struct pen_topology *topology,
                                      .live_bytes = pen_new(ranks, sizeof(int64_t)),
                                      .scratch = pen_new(ranks, sizeof(uint64_t *)),
                                      .shared_scratch = pen_new(ranks, sizeof(uint64_t))};
-    pen_place_activations(&l[i]);
   }
+  size_caches(l, profile_count);
+  for (size_t i = 0; i < profile_count; i++) pen_place_activations(&l[i]);
   size_arenas(l, profile_count, partition);
   pen_place_tensor_ranks(plan, weights, ties);
   struct pen_profile *profiles = pen_new(profile_count, sizeof *profiles);

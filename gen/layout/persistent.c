@@ -1,4 +1,4 @@
-/* persistent.c: weights, gradients, moments, losses, snapshot, audit memory, cache and constants of
+/* persistent.c: weights, gradients, moments, losses, snapshot, audit memory and constants of
  * a rank. */
 #include "gen/layout/persistent.h"
 #include <string.h>
@@ -49,8 +49,7 @@ static uint64_t weight_bytes(const struct pen_partition *partition, const struct
   return (copy ? copy : together ? 0 : whole) + gradient * learns;
 }
 
-/* Keys and values of the stage's attentions, by the graph of any step. */
-static uint64_t cache_bytes(const struct pen_graph *graph) {
+uint64_t pen_stage_cache_bytes(const struct pen_graph *graph) {
   const struct pen_topology *t = graph->topology;
   const struct pen_signature *attention = pen_signature_of(PEN_OP_ATTENTION); /* as _CACHED's */
   const int kv_heads = pen_signature_dim(attention, "kv_heads"),
@@ -59,7 +58,7 @@ static uint64_t cache_bytes(const struct pen_graph *graph) {
   for (size_t i = 0; i < graph->forward.count && pen_topology_has_cache(t); i++) {
     const struct pen_op *op = &graph->forward.op[i];
     if (op->kind == PEN_OP_ATTENTION || op->kind == PEN_OP_ATTENTION_CACHED)
-      bytes += 2 * pen_aligned((uint64_t)(t->generate_prompts * t->model_sequence *
+      bytes += 2 * pen_aligned((uint64_t)(pen_topology_cache_slots(t) * t->model_sequence *
                                           op->dim[kv_heads] * op->dim[head_dim]) *
                                pen_dtype_bytes(op->dtype));
   }
@@ -68,7 +67,7 @@ static uint64_t cache_bytes(const struct pen_graph *graph) {
 
 uint64_t pen_stage_resident_bytes(const struct pen_partition *partition,
                                   const struct pen_graph *graph) {
-  uint64_t bytes = cache_bytes(graph);
+  uint64_t bytes = 0;
   for (size_t i = 0; i < graph->weight_count; i++)
     if (pen_graph_has_weight(graph, i)) bytes += weight_bytes(partition, graph, i);
   return bytes;
@@ -255,21 +254,6 @@ static void place_values(struct pen_layout_state *l, uint32_t rank, bool shared,
   }
 }
 
-/* The cache of all stages of the rank, one after the other: the same in all profiles that have it.
- */
-static void place_caches(const struct pen_layout_state *l, size_t profile_count, uint32_t rank,
-                         uint64_t *end) {
-  struct pen_rank_memory *memory = &l->memory[rank];
-  uint64_t most = 0;
-  for (size_t i = 0; i < profile_count; i++) {
-    uint64_t bytes = 0;
-    for (uint32_t s = 0; s < l[i].partition->stage_count; s++)
-      if (l[i].partition->rank_of[s] == rank) bytes += l[i].buffers[s].bytes[PEN_BASE_CACHE];
-    if (bytes > most) most = bytes;
-  }
-  memory->cache_offset = allocate_persistent(end, most, &memory->cache_bytes);
-}
-
 /* A copy of what a checkpoint holds of each weight. */
 static void place_snapshot(const struct pen_plan *plan, struct pen_rank_memory *memory,
                            uint32_t rank, uint64_t *end) {
@@ -299,7 +283,7 @@ static void place_audit(const struct pen_layout_state *l, size_t profile_count, 
 /* After the receive region: first what other processes read or write (the copy of a tied weight,
  * with replicas gradients, those of one microbatch, with tensor ranks their slots, and what peers
  * read of weights), then
- * weights, bf16 copies, gradients, moments, losses, snapshot, audit memory, cache, device control
+ * weights, bf16 copies, gradients, moments, losses, snapshot, audit memory, device control
  * block, constants. A plan that does not train has neither gradients nor moments. */
 void pen_place_persistent(struct pen_layout_state *l, size_t profile_count, uint32_t rank,
                           struct pen_staged_inputs *feeds) {
@@ -341,7 +325,6 @@ void pen_place_persistent(struct pen_layout_state *l, size_t profile_count, uint
   memory->snapshot_offset = end;
   if (trains && l->topology->memory_snapshot) place_snapshot(plan, memory, rank, &end);
   place_audit(l, profile_count, rank, &end);
-  place_caches(l, profile_count, rank, &end);
   if (pen_device_row(plan->device)->on_host)
     end = pen_shard_staging_place(l, profile_count, rank, end);
   else

@@ -4,8 +4,12 @@
 
 #include "gen/layout/internal.h"
 
+/* Bytes of the keys and values of a stage's attentions, for all texts in flight, by the graph of
+ * any step. */
+uint64_t pen_stage_cache_bytes(const struct pen_graph *graph);
+
 /* Bytes that a stage takes on its rank whatever the activations: its weights, with what training
- * keeps of them, and the cache of generated texts. */
+ * keeps of them. */
 uint64_t pen_stage_resident_bytes(const struct pen_partition *partition,
                                   const struct pen_graph *graph);
 

@@ -105,6 +105,7 @@ struct pen_plan *pen_plan_header(const struct pen_topology *t,
   plan->layers = (uint32_t)t->model_layers;
   plan->dtype = (uint8_t)t->model_dtype;
   plan->threads_per_rank = (uint32_t)t->cluster_threads_per_rank;
+  plan->generated_groups = (uint32_t)t->generate_microbatches;
   plan->audits = t->memory_audit && t->trains;
   plan->needs_tokens = pen_family_needs_tokens(family);
   plan->packed = t->batch_packed;

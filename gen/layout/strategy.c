@@ -148,10 +148,11 @@ static uint64_t rank_resident_bytes(const struct pen_layout_state *l, uint32_t r
  * activations: the profiles before use the same arena. */
 static uint64_t bytes_with(const struct pen_layout_state *l, uint32_t rank, uint64_t receive_bytes,
                            uint64_t activation_bytes) {
+  activation_bytes += pen_cache_beside(l, rank);
   for (const struct pen_layout_state *other = l->before; other; other = other->before) {
     if (other->receive_bytes[rank] > receive_bytes) receive_bytes = other->receive_bytes[rank];
-    if (other->activation_bytes[rank] > activation_bytes)
-      activation_bytes = other->activation_bytes[rank];
+    const uint64_t bytes = other->activation_bytes[rank] + pen_cache_beside(other, rank);
+    if (bytes > activation_bytes) activation_bytes = bytes;
   }
   return receive_bytes + activation_bytes;
 }
@@ -159,8 +160,10 @@ static uint64_t bytes_with(const struct pen_layout_state *l, uint32_t rank, uint
 /* The most that is live in this profile and those before. */
 static uint64_t most_live(const struct pen_layout_state *l, uint32_t rank) {
   int64_t most = 0;
-  for (; l; l = l->before)
-    if (l->live_bytes[rank] > most) most = l->live_bytes[rank];
+  for (; l; l = l->before) {
+    const int64_t live = l->live_bytes[rank] + (int64_t)pen_cache_beside(l, rank);
+    if (live > most) most = live;
+  }
   return (uint64_t)most;
 }
 

@@ -306,7 +306,8 @@ static uint64_t most_gathered(const struct pen_layout_state *l, const struct ran
     }
   pen_free(gathered);
   /* what is gathered into the receive region is not activation memory */
-  return most < l->memory[rank].activation_bytes ? most : l->memory[rank].activation_bytes;
+  const uint64_t bytes = l->memory[rank].activation_bytes - l->memory[rank].generation_bytes;
+  return most < bytes ? most : bytes;
 }
 
 static void fill_rank(struct pen_layout_state *l, struct pen_rank_program *out, uint32_t rank) {

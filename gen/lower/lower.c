@@ -225,8 +225,9 @@ static void number_collectives(struct lowering *l, uint32_t rank) {
   for (int kind = PEN_GRAD_READY; kind < PEN_ACTION_KINDS; kind++) pen_free(last[kind]);
 }
 
+/* In a step that is logged, rank 0 waits for the statistics of all. */
 static void append_step_end(struct lowering *l, int profile_kind, bool waits_for_norm) {
-  bool train = profile_kind == PEN_TRAIN;
+  bool train = profile_kind == PEN_TRAIN, logged = train || profile_kind == PEN_EVAL;
   if (l->sends_tied_gradient) pen_message_add(&l->messages, PEN_MESSAGE_TIED_WEIGHT, 0, 0);
   for (uint32_t rank = 0; rank < l->out->rank_count; rank++) {
     if (!train) append_collectives(l, rank, PEN_AFTER_UPDATE);
@@ -234,7 +235,8 @@ static void append_step_end(struct lowering *l, int profile_kind, bool waits_for
       append_training_end(l, rank, waits_for_norm);
     else
       append_action(l, rank, PEN_PUBLISH, 0, 0, 0);
-    if (rank == 0 && !(train && waits_for_norm)) append_action(l, rank, PEN_WAIT_NORM, 0, 0, 0);
+    if (rank == 0 && logged && !(train && waits_for_norm))
+      append_action(l, rank, PEN_WAIT_NORM, 0, 0, 0);
     number_collectives(l, rank);
     separate_exchanges(l, rank);
   }
@@ -343,11 +345,11 @@ struct pen_lowered *pen_lower(const struct pen_order *order, const struct pen_pa
 
 struct pen_lowered *pen_lower_forward(const struct pen_order *order,
                                       const struct pen_partition *partition,
-                                      const struct pen_training *training) {
+                                      const struct pen_training *training, int profile_kind) {
   struct pen_stage_cost *cost = pen_new(partition->stage_count, sizeof *cost);
   for (uint32_t s = 0; s < partition->stage_count; s++) cost[s].forward = 1;
   return pen_lower(order, partition, training, pen_simulate(order, partition, training, cost, -1),
-                   PEN_EVAL);
+                   profile_kind);
 }
 
 struct pen_order *pen_order_of_actions(struct pen_action *const *action, const uint32_t *count,

@@ -29,7 +29,7 @@ struct pen_lowered {
   uint32_t channel_count;
 };
 
-/* Adds the communication and the end of the step (kind: PEN_TRAIN or PEN_EVAL) to an order.
+/* Adds the communication and the end of the step (enum pen_profile_kind) to an order.
  * `timing` must be complete; by it every receive is posted when its message is sent. The actions of
  * all ranks have one common order, so no transport deadlocks. The
  * collectives of the replicas are where `timing` has them, or else after all compute actions. */
@@ -37,11 +37,12 @@ struct pen_lowered *pen_lower(const struct pen_order *order, const struct pen_pa
                               const struct pen_training *training, const struct pen_timing *timing,
                               int profile_kind);
 
-/* pen_lower() for eval, by a timing with equal costs: if a late stage were slower, messages would
- * accumulate before it in as many receive slots as there are microbatches, to no advantage. */
+/* pen_lower() for forwards alone, by a timing with equal costs: if a late stage were slower,
+ * messages would accumulate before it in as many receive slots as there are microbatches, to no
+ * advantage. */
 struct pen_lowered *pen_lower_forward(const struct pen_order *order,
                                       const struct pen_partition *partition,
-                                      const struct pen_training *training);
+                                      const struct pen_training *training, int profile_kind);
 
 /* pen_lower() for the actions of --actions, which contain sends and receives: adds the waits, the
  * collectives and the end of the step. pen_verify_actions() must accept the actions. */

@@ -38,8 +38,9 @@ static size_t add_bucket(struct pen_profile_input *profile, const struct pen_buc
                                                   bucket->own,
                                                   bucket->topology,
                                                   partition};
-    forward = pen_lower_forward(pen_compose_forward(partition), partition,
-                                pen_training_of(bucket->topology, partition, bucket->eval));
+    forward =
+        pen_lower_forward(pen_compose_forward(partition), partition,
+                          pen_training_of(bucket->topology, partition, bucket->eval), PEN_EVAL);
   }
   if (bucket->topology->only_trains) return count;
   profile[count++] = (struct pen_profile_input){
@@ -66,7 +67,7 @@ static struct pen_profile_input generation_profile(const struct pen_bucket *buck
       name,
       kind,
       pen_lower_forward(pen_compose_forward(partition), partition,
-                        pen_training_of(bucket->topology, partition, graph)),
+                        pen_training_of(bucket->topology, partition, graph), kind),
       graph,
       window,
       partition};

@@ -22,6 +22,7 @@
 #include "gen/model/sequence.h"
 #include "gen/model/stage_io.h"
 #include "gen/model/tensor_shapes.h"
+#include "gen/topology/shapes.h"
 #include "gen/topology/topology.h"
 #include "runtime/plan/plan.h"
 
@@ -280,8 +281,8 @@ uint32_t pen_op_rope(struct pen_graph *graph, const char *name, uint32_t x, uint
       (int64_t[]){sequence_count(graph), graph->topology->sequence, heads, head_dim, positions}, 5);
 }
 
-/* size: heads, kv_heads, head_dim, window. The slots of the cache are those of the step with the
- * most prompts. */
+/* size: heads, kv_heads, head_dim, window. The slots of the cache are those of all texts in flight.
+ */
 static uint32_t append_cached(struct pen_graph *graph, const char *name, const uint32_t input[4],
                               const int64_t size[4]) {
   const struct pen_topology *t = graph->topology;
@@ -290,7 +291,7 @@ static uint32_t append_cached(struct pen_graph *graph, const char *name, const u
       pen_append_forward(graph, PEN_OP_ATTENTION_CACHED, name,
                          (uint32_t[]){input[0], input[1], input[2], input[3], slot},
                          (int64_t[]){sequence_count(graph), t->sequence, size[0], size[1], size[2],
-                                     size[3], t->generate_prompts, t->model_sequence},
+                                     size[3], pen_topology_cache_slots(t), t->model_sequence},
                          8);
   const struct pen_op *op = &graph->forward.op[graph->forward.count - 1];
   graph->value[op->operand[6]].role = graph->value[op->operand[7]].role = PEN_ROLE_CACHE;

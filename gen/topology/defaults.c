@@ -11,6 +11,7 @@
 #include "gen/topology/schedule_table.h"
 #include "gen/topology/tensor_parallel.h"
 #include "gen/topology/settings.h"
+#include "runtime/plan/plan.h"
 
 enum pen_device_kind pen_device_auto = PEN_DEVICE_CPU;
 
@@ -115,6 +116,13 @@ static void default_pipeline(struct pen_topology *t) {
     t->pipeline_warmup = pen_schedule_warmup(schedule, t, (uint32_t)t->pipeline_stages_per_rank);
 }
 
+/* A group for each rank to work on. */
+static void default_generate(struct pen_topology *t) {
+  if (!t->has_generate_microbatches)
+    t->generate_microbatches =
+        t->pipeline_ranks < PEN_GROUPS_MAX ? t->pipeline_ranks : PEN_GROUPS_MAX;
+}
+
 static bool has_group(const struct pen_topology *t, const char *group) {
   bool has = false;
   for (size_t i = 0; i < pen_setting_count; i++)
@@ -206,6 +214,7 @@ void pen_topology_set_defaults(struct pen_topology *topology) {
   topology->sequence = topology->model_sequence;
   default_pipeline(topology);
   default_partition(topology);
+  default_generate(topology);
   default_model(topology);
   default_optimizer(topology);
   pen_data_parallel_set_defaults(topology);

@@ -94,6 +94,10 @@ bool pen_topology_has_cache(const struct pen_topology *t) {
          pen_family_row_of(t->model_family)->needs_tokens;
 }
 
+int64_t pen_topology_cache_slots(const struct pen_topology *t) {
+  return t->generate_prompts * t->generate_microbatches;
+}
+
 struct pen_topology *pen_topology_of_cache(const struct pen_topology *topology, int64_t prompts,
                                            int64_t sequence) {
   struct pen_topology *window = pen_topology_of_window(topology, sequence);

@@ -17,6 +17,9 @@ struct pen_topology *pen_topology_of_window(const struct pen_topology *topology,
  * tokens on CPUs. A GPU has no kernels for it yet. */
 bool pen_topology_has_cache(const struct pen_topology *topology);
 
+/* The texts whose keys and values it holds: of all groups in flight. */
+int64_t pen_topology_cache_slots(const struct pen_topology *topology);
+
 /* The same topology with one microbatch of `prompts` sequences of that many new tokens each, over a
  * cache of the tokens before them. */
 struct pen_topology *pen_topology_of_cache(const struct pen_topology *topology, int64_t prompts,

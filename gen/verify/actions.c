@@ -121,7 +121,7 @@ static bool check_end(const struct pen_check_context *c, uint32_t rank) {
     if (first == PEN_NONE) first = index;
   }
   if (!c->finished) return true;
-  bool train = c->profile_kind == PEN_TRAIN;
+  bool train = c->profile_kind == PEN_TRAIN, logged = train || c->profile_kind == PEN_EVAL;
   if (!found[PEN_PUBLISH])
     return pen_problem_note(c->problem, rank, PEN_NONE, "PUBLISH is missing at the step's end");
   if (train && (!found[PEN_NORM] || found[PEN_NORM] > found[PEN_PUBLISH]))
@@ -130,7 +130,7 @@ static bool check_end(const struct pen_check_context *c, uint32_t rank) {
   if (train && (!found[PEN_UPDATE] || found[PEN_UPDATE] < found[PEN_PUBLISH]))
     return pen_problem_note(c->problem, rank, PEN_NONE,
                             "UPDATE must come after PUBLISH at the step's end");
-  if (found[PEN_WAIT_NORM] ? found[PEN_WAIT_NORM] < found[PEN_PUBLISH] : rank == 0)
+  if (found[PEN_WAIT_NORM] ? found[PEN_WAIT_NORM] < found[PEN_PUBLISH] : rank == 0 && logged)
     return pen_problem_note(c->problem, rank, PEN_NONE,
                             "WAIT_NORM must come after PUBLISH at the step's end");
   return true;

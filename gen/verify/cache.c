@@ -2,12 +2,14 @@
  * between profiles.
  *
  * Other checks of memory follow values within one or two steps; a key is read as long as its text
- * grows. So the rules are about places: a profile over a cache has one microbatch; each of its
- * attentions has keys and values of its own, which no other operand reaches and which are in the
- * cache's part of the arena; and the n-th attention of a rank has the same places, divided into
- * the same slots and positions, in every profile. Then what an attention reads was written by the
- * same layer for the same slot and position. That a text reads only positions that were written for
- * it is up to the command generate. */
+ * grows. So the rules are about places: the cache is at the arena's end, where no profile of
+ * generation has anything else (rank_context.h); other profiles may, since generation begins anew
+ * after their steps. A profile over a cache has one microbatch; each of its attentions has keys and
+ * values of its own, which no other operand reaches and which are in the cache's part of the arena;
+ * and the n-th attention of a rank has the same places, divided into the same slots and positions,
+ * in every profile; and there is a slot for each text in flight, of as many groups as the plan
+ * says. Then what an attention reads was written by the same layer for the same slot and position.
+ * That a text reads only positions that were written for it is up to the command generate. */
 #include <string.h>
 
 #include "gen/base/arena.h"
@@ -98,13 +100,15 @@ bool pen_check_cache(const struct pen_rank_context *b) {
   for (size_t n = 0; n < count && fine; n++) {
     const int64_t *dim = list[n].op->dim;
     if (dim[BATCH] != (int64_t)b->profile->slots ||
-        dim[SEQUENCE] != (int64_t)b->profile->sequence || dim[BATCH] > dim[SLOTS] ||
+        dim[SEQUENCE] != (int64_t)b->profile->sequence ||
+        dim[BATCH] * (int64_t)b->plan->generated_groups > dim[SLOTS] ||
         dim[SEQUENCE] > dim[POSITIONS])
       return pen_problem_note(b->checked->problem, b->rank, PEN_NONE,
-                              "an attention of stage %u has %lld texts of %lld tokens, and a cache "
-                              "for %lld of %lld",
+                              "an attention of stage %u has %lld texts of %lld tokens, of %u "
+                              "groups, and a cache for %lld of %lld",
                               list[n].stage, (long long)dim[BATCH], (long long)dim[SEQUENCE],
-                              (long long)dim[SLOTS], (long long)dim[POSITIONS]);
+                              b->plan->generated_groups, (long long)dim[SLOTS],
+                              (long long)dim[POSITIONS]);
     for (int k = 0; k < 2 && fine; k++) fine = check_place(b, &list[n], k);
     fine = fine && check_disjoint(b, &list[n], 0, &list[n], 1);
     for (size_t other = 0; other < n; other++)

@@ -150,9 +150,9 @@ static bool run_unshard(struct pen_memory_state *m, const struct pen_action *act
   if (unshards) *address = m->context->tables->frames[action->frame].base[PEN_BASE_UNSHARDED];
   for (uint32_t n = 0; pen_memory_next_unsharded(m, action->stage, *address, &n, &first, &past);
        n++) {
-    if (unshards &&
-        (first < m->context->memory->persistent_end ? past > m->context->memory->receive_bytes
-                                                    : past > m->context->memory->arena_bytes))
+    if (unshards && past > (first < m->context->memory->persistent_end
+                                ? m->context->memory->receive_bytes
+                                : pen_activations_end(m->context->profile, m->context->memory)))
       return PROBLEM(m,
                      "all-gathers %s to %llu, outside the receive region and the activation part",
                      tensor_name(m, n), (unsigned long long)first);

@@ -47,7 +47,7 @@ static bool check_border_message(const struct pen_check_context *c, const struct
   const struct pen_rank_memory *own = &plan->memory[rank];
   bool in_receive_region = message->source_offset < own->receive_bytes;
   uint64_t first = in_receive_region ? 0 : own->persistent_end,
-           past = in_receive_region ? own->receive_bytes : own->arena_bytes;
+           past = in_receive_region ? own->receive_bytes : pen_activations_end(profile, own);
   if (message->source_offset < first || message->source_offset > past ||
       message->bytes > past - message->source_offset)
     return pen_problem_note(

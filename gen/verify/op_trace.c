@@ -90,7 +90,8 @@ static bool locate_operand(const struct op_context *s, uint32_t tensor,
                    (unsigned long long)operand->first);
   bool in_receive_region = b->received[tensor] || operand->first < b->memory->receive_bytes;
   uint64_t first = in_receive_region ? 0 : b->memory->persistent_end;
-  uint64_t past = in_receive_region ? b->memory->receive_bytes : b->memory->arena_bytes;
+  uint64_t past =
+      in_receive_region ? b->memory->receive_bytes : pen_activations_end(b->profile, b->memory);
   if (s->starts) return PROBLEM(s, "uses %s, which is not a constant", t->name);
   if (operand->past < operand->first || operand->first < first || operand->past > past)
     return PROBLEM(s, "has %s at %llu, outside the %s", t->name, (unsigned long long)operand->first,

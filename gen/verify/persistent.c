@@ -181,7 +181,6 @@ static void add_reserved(const struct pen_rank_context *b, struct range_list *li
   if (memory->exchange_bytes)
     add_range(list, memory->exchange_offset, memory->exchange_bytes, "the tensor ranks",
               "the slots");
-  add_range(list, memory->cache_offset, memory->cache_bytes, "generated texts", "the cache");
   if (memory->device_control_bytes > 0)
     add_range(list, memory->staged_input_offset, memory->device_control_bytes, "a step",
               "the device control block");

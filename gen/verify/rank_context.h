@@ -38,6 +38,13 @@ struct pen_rank_context {
                         or itself */
 };
 
+/* Where activations end: in the profiles of generation the cache follows. */
+static inline uint64_t pen_activations_end(const struct pen_profile *profile,
+                                           const struct pen_rank_memory *memory) {
+  const bool generates = profile->kind == PEN_GENERATE || profile->kind == PEN_CACHED;
+  return generates ? memory->cache_offset : memory->arena_bytes;
+}
+
 /* Bytes of a tensor, with the checksum that follows it. */
 static inline uint64_t pen_extent_bytes(const struct pen_rank_context *b, uint32_t tensor) {
   return pen_bytes_passed(b->has_sum[tensor], b->tables->tensors[tensor].bytes);

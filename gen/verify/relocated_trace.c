@@ -72,7 +72,8 @@ static bool place_blocks(const struct pen_rank_context *b, const struct pen_fram
       return false;
     bool in_receive_region = own->received || first < b->memory->receive_bytes;
     if (first < (in_receive_region ? 0 : b->memory->persistent_end)) return false;
-    if (past > (in_receive_region ? b->memory->receive_bytes : b->memory->arena_bytes))
+    if (past >
+        (in_receive_region ? b->memory->receive_bytes : pen_activations_end(b->profile, b->memory)))
       return false;
     placed->at[n].first = first;
     placed->at[n].past = past;

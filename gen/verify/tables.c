@@ -344,6 +344,11 @@ static bool check_rank(struct pen_rank_context *b) {
       memory->activation_bytes != memory->arena_bytes - memory->persistent_end)
     return pen_problem_note(b->checked->problem, b->rank, PEN_NONE,
                             "receive region, persistent part and arena do not follow each other");
+  if (memory->cache_offset < memory->persistent_end || !is_aligned(memory->cache_offset) ||
+      memory->cache_offset > memory->arena_bytes ||
+      memory->cache_bytes != memory->arena_bytes - memory->cache_offset)
+    return pen_problem_note(b->checked->problem, b->rank, PEN_NONE,
+                            "the cache is not at the end of the activation part");
   if (!check_ops(b) || !pen_check_rows(b) || !check_tensor_table(b)) return false;
   for (uint32_t stage = 0; stage < b->checked->stage_count; stage++)
     if (b->checked->rank_of[stage] == b->rank && !check_stage_tensors(b, stage)) return false;

@@ -43,6 +43,10 @@ static bool check_counts(const struct pen_plan *plan, struct pen_problem *proble
                             "programs gather weights by unit, but weights are not sharded");
   if (plan->replica_count == 1 && plan->sharding != PEN_SHARD_NONE)
     return pen_problem_note(problem, PEN_NONE, PEN_NONE, "a single replica cannot shard");
+  if (plan->generated_groups == 0 || plan->generated_groups > PEN_GROUPS_MAX)
+    return pen_problem_note(problem, PEN_NONE, PEN_NONE,
+                            "%u groups of texts are in flight: there are 1 to %d",
+                            plan->generated_groups, PEN_GROUPS_MAX);
   for (uint32_t index = 0; index < plan->profile_count; index++) {
     const struct pen_profile *profile = &plan->profiles[index];
     if (profile->microbatch_count == 0 || profile->microbatch_count > plan->loss_count)

@@ -132,9 +132,9 @@ static void print_rank(struct memory_map *map) {
   if (m->snapshot_bytes) print_part(map->out, "snapshot", m->snapshot_bytes);
   if (m->audit_bytes) print_part(map->out, "audit", m->audit_bytes);
   if (m->exchange_bytes) print_part(map->out, "exchange", m->exchange_bytes);
-  if (m->cache_bytes) print_part(map->out, "cache", m->cache_bytes);
+  if (m->generation_bytes) print_part(map->out, "cache", m->generation_bytes);
   print_part(map->out, "constants", m->constant_bytes);
-  print_part(map->out, "activations", m->activation_bytes);
+  print_part(map->out, "activations", m->activation_bytes - m->generation_bytes);
   print_part(map->out, "in use", peak);
   fputs("  addresses upwards, time to the right; microbatches in base 36, . is free\n", map->out);
   print_chart(map);

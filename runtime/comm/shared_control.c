@@ -63,6 +63,7 @@ void pen_shared_open(struct pen_shared *shared, const struct pen_plan *plan) {
   size_t credits_at = take(&used, channel_count * sizeof(struct pen_futex_counter));
   size_t begun_at = take(&used, channel_count * sizeof(struct pen_futex_counter));
   size_t bytes_there_at = take(&used, channel_count * sizeof(struct pen_futex_counter));
+  size_t sampled_at = take(&used, PEN_SAMPLED_STEPS * PEN_PROMPTS_MAX * sizeof(uint32_t));
   size_t step_stats_at = take(&used, PEN_STEP_STATS_DEPTH * step_stats_count * sizeof(double));
   size_t checksums_at = take(&used, 3 * (size_t)plan->weight_count * PEN_CHECKSUM_BYTES);
 
@@ -93,6 +94,7 @@ void pen_shared_open(struct pen_shared *shared, const struct pen_plan *plan) {
       .bytes_there = (void *)(memory + bytes_there_at),
       .channel_count = channel_count,
       .channel_stride = channel_stride,
+      .sampled = (void *)(memory + sampled_at),
       .step_stats = (void *)(memory + step_stats_at),
       .step_stats_count = step_stats_count,
       .checksums = memory + checksums_at,
@@ -145,6 +147,7 @@ bool pen_shared_abort(const struct pen_shared *shared, uint32_t status) {
   }
   for (uint32_t r = 0; r < shared->process_count; r++) {
     pen_futex_counter_wake(&shared->ranks[r].published);
+    pen_futex_counter_wake(&shared->ranks[r].drawn);
     pen_futex_counter_wake(&shared->ranks[r].arrived);
     pen_futex_counter_wake(&shared->ranks[r].exchanged);
     pen_futex_counter_wake(&shared->ranks[r].tensor_exchanges);

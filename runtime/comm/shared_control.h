@@ -28,7 +28,7 @@ enum {
   PEN_CHECKSUM_BYTES = 32,
   PEN_HOST_BYTES = 64,
   PEN_ADDRESS_BYTES = 64, /* a network address as text */
-  PEN_SAMPLED_STEPS = 2,
+  PEN_SAMPLED_STEPS = 2 * PEN_GROUPS_MAX,
   PEN_FABRIC_ADDRESS_BYTES = 88
 };
 
@@ -89,8 +89,6 @@ struct pen_rank_state {
 #define PEN_HOST_WORD(type, name) _Atomic type name;
 #define PEN_RANK_DATA(type, name, suffix) type name suffix;
 #include "runtime/comm/shared_control.def"
-  _Atomic uint32_t sampled[PEN_SAMPLED_STEPS * PEN_PROMPTS_MAX]; /* generate: the tokens sampled in
-                                          the last steps, alternating; guarded by `arrived` */
   unsigned char memory_name[PEN_SHARED_NAME_BYTES]; /* transport ipc: of its arena, valid after the
                                                        first barrier */
 };
@@ -164,6 +162,8 @@ struct pen_shared {
    * and how many of its bytes are there. */
   struct pen_futex_counter *begun, *bytes_there;
   uint32_t channel_count, channel_stride; /* of all pipelines; of one */
+  _Atomic uint32_t *sampled;              /* [PEN_SAMPLED_STEPS][PEN_PROMPTS_MAX]: of generate, see
+                                             pen_sampled_of() */
   double *step_stats;            /* [PEN_STEP_STATS_DEPTH][replica][weight_count + loss_count] */
   size_t step_stats_count;       /* entries of one step */
   uint8_t *checksums;            /* [weight_count][3][PEN_CHECKSUM_BYTES], for checkpoints */
@@ -175,6 +175,13 @@ struct pen_shared {
   struct pen_rank_set local;       /* whose processes map this memory: of one command */
   char address[PEN_ADDRESS_BYTES]; /* with several hosts: where the others reach this one */
 };
+
+/* The tokens that one rank samples in a step of the run, by row; guarded by its counter `drawn`. It
+ * writes an entry again when all ranks have begun a step PEN_GROUPS_MAX steps later: they have read
+ * what it was. */
+static inline _Atomic uint32_t *pen_sampled_of(const struct pen_shared *shared, uint64_t step) {
+  return shared->sampled + step % PEN_SAMPLED_STEPS * PEN_PROMPTS_MAX;
+}
 
 static inline bool pen_is_local(const struct pen_shared *shared, uint32_t global) {
   return pen_rank_set_has(&shared->local, global);

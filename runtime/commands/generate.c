@@ -3,10 +3,9 @@
  * Four ops have hooks: TOKENS and POSITIONS get what the step reads of the texts instead of a file,
  * LAST_TOKENS which row of each gives the next token. These are sampled from the logits of
  * CROSS_ENTROPY, which have the rows of the step; on a device after the step, by fetching them:
- * nothing overwrites them. The rank of the last stage publishes
- * the tokens in its state, also to other hosts. All ranks read them after the step, and so agree on
- * the texts and on the next step. There are two entries, used alternately: before an entry is
- * written again, all ranks have begun a later step.
+ * nothing overwrites them. The rank of the last stage publishes the tokens (pen_sampled_of()), also
+ * to other hosts. All ranks take them, step after step, before they decide on a step that needs
+ * them, and so agree on the texts and on the steps.
  *
  * With --stream a step without texts lets all ranks get what the one that draws reads meanwhile of
  * the next prompt: the entries have this in place of tokens.
@@ -14,7 +13,8 @@
  * Of tensor ranks each computes some columns of the logits. The hook is then on
  * CROSS_ENTROPY_COLUMNS, and puts them into memory that the tensor ranks share, from which the
  * first one samples after the step. In the step it has got the loss of every other, which follows
- * the hook; and none begins the next step before all have the token. On a device the hook copies
+ * the hook; meanwhile others may be in the next step, whose columns have memory of their own, and
+ * end it only with the first one. On a device the hook copies
  * the columns to pinned memory, from which each puts them there after the step; the first one
  * samples when all have done so. */
 #include "kernels/kernels.h"
@@ -49,7 +49,9 @@ static struct {
   const struct pen_options *options;
   struct pen_text_list texts;
   struct pen_generation_plan plan;
-  struct pen_generation_step step; /* the current one */
+  struct pen_generation_step steps[PEN_GROUPS_MAX]; /* the last ones, modulo */
+  struct pen_generation_step *step;                 /* the current one */
+  uint64_t taken;                                   /* steps whose tokens the texts have */
   struct pen_draw draw;
   struct {
     struct pen_op_hook tokens, positions, last_tokens, loss, columns_loss;
@@ -60,9 +62,10 @@ static struct {
   uint32_t global, replica;
   float *logits;      /* [vocab] */
   unsigned char *row; /* [vocab] of the model's dtype: what is fetched */
-  float *joined;      /* [rows of a step][vocab]: of splits, which tensor ranks share; else null */
+  float *joined;      /* [2][rows of a step][vocab]: of splits, which tensor ranks share, by odd and
+                         even steps; else null */
+  size_t joined_rows; /* of a step */
   bool keeps_columns; /* the step's logits are in `joined` */
-  uint64_t last_step; /* of the run: whose tokens are taken next */
   bool samples;       /* the command is train */
   bool streams;       /* more prompts may come */
   bool listens;       /* the current step is one in which a part of one comes */
@@ -72,11 +75,13 @@ static struct {
 /* Of split weights: before the tensor ranks exist. */
 static void open_joined(const struct pen_run *run) {
   size_t rows = 1;
+  const size_t steps = 2;
   for (uint32_t b = 0; b < generation.buckets->count; b++) {
     const uint32_t slots = generation.buckets->profile[b]->slots;
     rows = slots > rows ? slots : rows;
   }
-  const size_t bytes = rows * run->plan->vocab * sizeof *generation.joined;
+  const size_t bytes = steps * rows * run->plan->vocab * sizeof *generation.joined;
+  generation.joined_rows = rows;
   if (pen_has_splits(run->plan)) {
     generation.joined =
         mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -107,7 +112,7 @@ uint64_t pen_generate_steps(void) {
 /* ---- within a step ---- */
 
 /* After the last text there may be one more step, whose result is not used. */
-static bool at_end(void) { return generation.step.row_count == 0; }
+static bool at_end(void) { return generation.step->row_count == 0; }
 
 static struct pen_text *text_of(const struct pen_generation_row *row) {
   return &generation.texts.text[row->text];
@@ -119,8 +124,8 @@ static void read_tokens(const struct pen_call *call) {
   const uint64_t sequence = vm->profile->sequence;
   int32_t *to = call->operand[0];
   memset(to, 0, (uint64_t)call->dim[0] * sizeof *to);
-  for (uint32_t r = 0; r < generation.step.row_count; r++) {
-    const struct pen_generation_row *row = &generation.step.row[r];
+  for (uint32_t r = 0; r < generation.step->row_count; r++) {
+    const struct pen_generation_row *row = &generation.step->row[r];
     for (uint64_t t = 0; t < row->count; t++) {
       to[r * sequence + t] = (int32_t)text_of(row)->token[row->first + t];
     }
@@ -131,8 +136,8 @@ static void read_positions(const struct pen_call *call) {
   const int64_t sequence = call->dim[0] / call->dim[1];
   int32_t *starts = call->operand[0], *slot = call->operand[1];
   for (int64_t r = 0; r < call->dim[1]; r++) {
-    const struct pen_generation_row *row = &generation.step.row[r];
-    const bool used = r < generation.step.row_count;
+    const struct pen_generation_row *row = &generation.step->row[r];
+    const bool used = r < generation.step->row_count;
     slot[r] = used ? (int32_t)row->slot : -1;
     for (int64_t t = 0; t < sequence; t++) {
       starts[r * sequence + t] = used ? -(int32_t)row->first : 0;
@@ -144,9 +149,10 @@ static void read_positions(const struct pen_call *call) {
 static void read_last_tokens(const struct pen_call *call) {
   int32_t *target = call->operand[0], *index = call->operand[2];
   for (int64_t r = 0; r < call->dim[0]; r++) {
-    const bool used = r < generation.step.row_count;
+    const bool used = r < generation.step->row_count;
     target[r] = PEN_IGNORED_TARGET;
-    index[r] = (int32_t)(r * call->dim[1] + (used ? (int64_t)generation.step.row[r].count - 1 : 0));
+    index[r] =
+        (int32_t)(r * call->dim[1] + (used ? (int64_t)generation.step->row[r].count - 1 : 0));
   }
   *(double *)call->operand[1] = 0.0;
 }
@@ -161,12 +167,17 @@ static uint32_t shape_of(const struct pen_vm *vm) {
   return s;
 }
 
+/* Where the tensor ranks put a row of the logits of a step. */
+static float *joined_row(const struct pen_vm *vm, uint32_t r) {
+  return generation.joined + ((vm->run_step & 1) * generation.joined_rows + r) * vm->plan->vocab;
+}
+
 /* Of splits: puts columns of the rows that are sampled where all tensor ranks see them. */
 static void join_columns(const struct pen_vm *vm, const struct pen_columns *own) {
-  const size_t vocab = vm->plan->vocab, row_bytes = own->count * pen_dtype_bytes(vm->plan->dtype);
-  for (uint32_t r = 0; r < generation.step.row_count && draws(); r++) {
-    if (generation.step.row[r].samples) {
-      memcpy(generation.joined + r * vocab + own->first,
+  const size_t row_bytes = own->count * pen_dtype_bytes(vm->plan->dtype);
+  for (uint32_t r = 0; r < generation.step->row_count && draws(); r++) {
+    if (generation.step->row[r].samples) {
+      memcpy(joined_row(vm, r) + own->first,
              pen_logit_row(vm->plan, own->logits + r * row_bytes, own->count, generation.logits),
              own->count * sizeof *generation.joined);
     }
@@ -181,20 +192,25 @@ static void keep_columns(const struct pen_call *call) {
   *(double *)call->operand[COLUMNS_LOSS] = 0.0;
 }
 
-/* Where the token of a row of a step is published. */
-static _Atomic uint32_t *sampled_of(struct pen_rank_state *state, uint64_t step, uint32_t r) {
-  return &state->sampled[step % PEN_SAMPLED_STEPS * PEN_PROMPTS_MAX + r];
+static void publish(const struct pen_vm *vm, uint32_t r, uint32_t token) {
+  atomic_store_explicit(&pen_sampled_of(vm->endpoint->shared, vm->run_step)[r], token,
+                        memory_order_relaxed);
 }
 
-static void publish(const struct pen_vm *vm, uint32_t r, uint32_t token) {
-  atomic_store_explicit(sampled_of(vm->endpoint->self, vm->run_step, r), token,
-                        memory_order_relaxed);
+/* Of the rank that samples: others may read the tokens of the step. Those of a step that they may
+ * still need are not written over. */
+static bool published(struct pen_vm *vm) {
+  struct pen_endpoint *endpoint = vm->endpoint;
+  pen_futex_counter_set(&endpoint->self->drawn, (uint32_t)vm->run_step + 1);
+  pen_shared_notify(endpoint->shared);
+  return vm->run_step < PEN_GROUPS_MAX ||
+         pen_endpoint_gather(endpoint, vm->run_step - PEN_GROUPS_MAX);
 }
 
 /* Logits that are no numbers end the command generate: weights are damaged, or too large; a sample
  * of training ends there. */
 static void draw_from(const struct pen_vm *vm, uint32_t r, const float *logits) {
-  const struct pen_generation_row *row = &generation.step.row[r];
+  const struct pen_generation_row *row = &generation.step->row[r];
   const struct pen_text *text = text_of(row);
   const uint32_t token = pen_draw(&generation.draw, text, logits);
   if (token == PEN_NONE && !generation.samples) {
@@ -214,8 +230,8 @@ static void draw_from_row(const struct pen_vm *vm, uint32_t r, const void *row) 
 static void draw_next(const struct pen_call *call) {
   const struct pen_vm *vm = ((const struct pen_op_hook *)call->prepared)->context;
   const unsigned char *logits = call->operand[LOGITS];
-  for (uint32_t r = 0; r < generation.step.row_count && draws(); r++) {
-    if (generation.step.row[r].samples) {
+  for (uint32_t r = 0; r < generation.step->row_count && draws(); r++) {
+    if (generation.step->row[r].samples) {
       draw_from_row(vm, r, logits + r * pen_logit_row_bytes(vm->plan));
     }
   }
@@ -270,22 +286,24 @@ static bool join_fetched(const struct pen_vm *vm) {
 
 /* Samples, after the step, where it was not done within; or reads a prompt. */
 static bool stepped(const struct pen_run *run, struct pen_vm *vm) {
-  generation.last_step = vm->run_step;
+  generation.step->run_step = vm->run_step;
   fetch_and_draw(vm);
   if (pen_group_size(vm->plan, PEN_TENSOR) > 1 && vm->device->asynchronous && !join_fetched(vm)) {
     return false;
   }
-  for (uint32_t r = 0; generation.keeps_columns && shows(run) && r < generation.step.row_count;
-       r++) {
-    if (generation.step.row[r].samples) {
-      draw_from(vm, r, generation.joined + r * (size_t)vm->plan->vocab);
+  if (!shows(run)) {
+    return true;
+  }
+  for (uint32_t r = 0; generation.keeps_columns && r < generation.step->row_count; r++) {
+    if (generation.step->row[r].samples) {
+      draw_from(vm, r, joined_row(vm, r));
     }
   }
-  if (generation.listens && shows(run)) {
+  if (generation.listens) {
     pen_prompt_stream_read(&run->shared, vm->plan->vocab,
-                           sampled_of(vm->endpoint->self, vm->run_step, 0));
+                           pen_sampled_of(&run->shared, vm->run_step));
   }
-  return true;
+  return published(vm);
 }
 
 /* What the loss of a step runs instead, of whole logits or of splits. */
@@ -321,57 +339,87 @@ static void opened(const struct pen_run *run, struct pen_vm *vm) {
   hook_loss(vm, s);
 }
 
-/* Appends the tokens of the last step. */
-static void take_tokens(const struct pen_run *run) {
+/* Waits for what was published in a step. False: aborted. */
+static bool await_step(const struct pen_run *run, struct pen_vm *vm, uint64_t run_step) {
   const uint32_t drawer = pen_last_stage_process(run->plan, run->profile);
-  for (uint32_t r = 0; r < generation.step.row_count; r++) {
-    const struct pen_generation_row *row = &generation.step.row[r];
-    if (row->samples) {
-      pen_text_append(
-          &generation.texts, text_of(row),
-          atomic_load_explicit(sampled_of(&run->shared.ranks[drawer], generation.last_step, r),
-                               memory_order_relaxed));
+  return pen_endpoint_wait(vm->endpoint, &run->shared.ranks[drawer].drawn, (uint32_t)run_step + 1,
+                           drawer);
+}
+
+/* Appends the tokens of the steps up to that many. */
+static bool take_tokens(const struct pen_run *run, struct pen_vm *vm, uint64_t count) {
+  for (; generation.taken < count; generation.taken++) {
+    const struct pen_generation_step *step = &generation.steps[generation.taken % PEN_GROUPS_MAX];
+    if (!await_step(run, vm, step->run_step)) {
+      return false;
+    }
+    const _Atomic uint32_t *token = pen_sampled_of(&run->shared, step->run_step);
+    for (uint32_t r = 0; r < step->row_count; r++) {
+      if (step->row[r].samples) {
+        pen_text_append(&generation.texts, text_of(&step->row[r]),
+                        atomic_load_explicit(&token[r], memory_order_relaxed));
+      }
     }
   }
+  return true;
+}
+
+static void start_texts(const struct pen_run *run) {
+  pen_generation_start(&generation.plan, generation.buckets, run->plan->generated_groups);
+  generation.taken = 0;
 }
 
 /* Takes a part of a prompt; when it is whole its texts begin. */
-static void take_prompt(const struct pen_run *run) {
-  const uint32_t reader = pen_last_stage_process(run->plan, run->profile);
-  const enum pen_prompt_part state =
-      pen_prompt_stream_take(sampled_of(&run->shared.ranks[reader], generation.last_step, 0));
+static bool take_prompt(const struct pen_run *run, struct pen_vm *vm) {
+  const uint64_t run_step = generation.step->run_step;
+  if (!await_step(run, vm, run_step)) {
+    return false;
+  }
+  generation.taken++;
+  const enum pen_prompt_part state = pen_prompt_stream_take(pen_sampled_of(&run->shared, run_step));
   generation.streams = state != PEN_PROMPT_NONE;
   if (state == PEN_PROMPT_WHOLE) {
     pen_texts_restart(&generation.texts);
     generation.plan.next_text = 0;
   }
+  return true;
 }
 
-/* Decides what a step reads. */
-static void plan_step(const struct pen_run *run, uint64_t step) {
+/* Decides what a step reads. False: aborted. */
+static bool plan_step(const struct pen_run *run, struct pen_vm *vm, uint64_t step) {
   if (step == 0) {
-    generation.plan = pen_generation_plan_of(generation.buckets);
+    start_texts(run);
     generation.plan.next_text = generation.streams ? generation.texts.count : 0;
     generation.start_ns = pen_now_ns();
-  } else if (generation.listens) {
-    take_prompt(run);
-  } else {
-    take_tokens(run);
+  } else if (generation.listens && !take_prompt(run, vm)) {
+    return false;
   }
-  pen_generation_next(&generation.plan, &generation.texts, &generation.step);
+  uint64_t needed;
+  while (needed = pen_generation_needed(&generation.plan, &generation.texts),
+         needed > generation.taken) {
+    if (!take_tokens(run, vm, needed)) {
+      return false;
+    }
+  }
+  generation.step = &generation.steps[generation.plan.step_count % PEN_GROUPS_MAX];
+  pen_generation_next(&generation.plan, &generation.texts, generation.step);
   generation.listens = at_end() && generation.streams;
+  return true;
 }
 
 /* Chooses the profile and the tokens of a step. The run ends with the last text, or prompt. */
-static uint32_t choose(const struct pen_run *run, uint64_t step) {
-  plan_step(run, step);
+static bool choose(const struct pen_run *run, struct pen_vm *vm, uint64_t step, uint32_t *bucket) {
+  if (!plan_step(run, vm, step)) {
+    return false;
+  }
   if (shows(run)) {
     pen_texts_show(&generation.texts);
   }
   if (at_end() && !generation.listens) {
     pen_shared_request_stop(&run->shared, PEN_STOP_BY_COMMAND);
   }
-  return generation.step.bucket;
+  *bucket = generation.step->bucket;
+  return true;
 }
 
 /* The new tokens of all texts, and their rate; with --stop how many texts have stopped. */
@@ -394,13 +442,12 @@ static void report_rate(void) {
   pen_say_line(line);
 }
 
-/* The tokens of the last step are still to be appended. */
+/* The tokens of the last steps are still to be appended. */
 static void left(const struct pen_run *run, struct pen_vm *vm) {
-  (void)vm;
-  take_tokens(run);
   if (!shows(run)) {
     return;
   }
+  take_tokens(run, vm, generation.plan.step_count); /* they are this rank's own */
   pen_texts_show(&generation.texts);
   pen_texts_close(&generation.texts);
   if (!generation.options->quiet && !generation.options->stream) {
@@ -410,13 +457,17 @@ static void left(const struct pen_run *run, struct pen_vm *vm) {
 
 /* ---- samples of training ---- */
 
-static uint32_t choose_of_sample(const struct pen_run *run, uint64_t step) {
+static bool choose_of_sample(const struct pen_run *run, struct pen_vm *vm, uint64_t step,
+                             uint32_t *bucket) {
   if (step == 0) {
     generation.samples = true;
     pen_texts_restart(&generation.texts);
   }
-  plan_step(run, step);
-  return at_end() ? PEN_NONE : generation.step.bucket;
+  if (!plan_step(run, vm, step)) {
+    return false;
+  }
+  *bucket = at_end() ? PEN_NONE : generation.step->bucket;
+  return true;
 }
 
 /* {"event":"sample","step":300,"prompt":"The ","text":"license "}, a line each. Of those that the

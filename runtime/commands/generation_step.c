@@ -5,16 +5,21 @@
  * one token takes about this part of the time of a chunk. */
 enum { SHORT_PART = 8 };
 
-struct pen_generation_plan pen_generation_plan_of(const struct pen_buckets *buckets) {
-  struct pen_generation_plan plan = {.buckets = buckets, .slot_count = 1};
+void pen_generation_start(struct pen_generation_plan *plan, const struct pen_buckets *buckets,
+                          uint32_t group_count) {
+  uint32_t prompts = 1; /* of a group */
   for (uint32_t b = 0; b < buckets->count; b++) {
     const uint32_t slots = buckets->profile[b]->slots;
-    plan.slot_count = slots > plan.slot_count ? slots : plan.slot_count;
+    prompts = slots > prompts ? slots : prompts;
   }
-  for (uint32_t s = 0; s < plan.slot_count; s++) {
-    plan.slot[s].text = UINT64_MAX;
+  plan->buckets = buckets;
+  plan->group_count = group_count;
+  plan->next_group = 0;
+  plan->step_count = plan->next_text = 0;
+  plan->slot_count = prompts * group_count;
+  for (uint32_t s = 0; s < plan->slot_count; s++) {
+    plan->slot[s] = (struct pen_generation_slot){.text = UINT64_MAX};
   }
-  return plan;
 }
 
 /* The bucket of the profile over a cache with at least so many slots, the fewest, and the most or
@@ -44,7 +49,7 @@ static uint32_t find_window(const struct pen_buckets *buckets, uint64_t tokens) 
   return b;
 }
 
-/* The tokens that a step reads of a prompt. */
+/* The tokens that a step reads of a prompt; 1: no step reads more. */
 static uint64_t chunk_of(const struct pen_buckets *buckets) {
   const uint32_t bucket = find_cached(buckets, 1, true);
   return bucket == PEN_NONE ? 1 : buckets->profile[bucket]->sequence;
@@ -81,6 +86,86 @@ static uint64_t longest(const struct pen_buckets *buckets) {
   return buckets->profile[find_window(buckets, UINT64_MAX)]->sequence;
 }
 
+/* ---- what comes next ---- */
+
+/* Whether the cache serves a slot's text. */
+static bool is_cached(const struct pen_generation_plan *plan, const struct pen_text_list *texts,
+                      uint32_t s) {
+  const uint64_t text = plan->slot[s].text;
+  return text != UINT64_MAX && find_cached(plan->buckets, 1, false) != PEN_NONE &&
+         texts->text[text].written <= longest(plan->buckets);
+}
+
+/* The first slot whose prompt has enough unread tokens for a chunk, or PEN_NONE. Chunks follow each
+ * other from the text's start. */
+static uint32_t find_chunk(const struct pen_generation_plan *plan,
+                           const struct pen_text_list *texts) {
+  const uint64_t chunk = chunk_of(plan->buckets);
+  for (uint32_t s = 0; s < plan->slot_count && chunk > 1; s++) {
+    const struct pen_generation_slot *slot = &plan->slot[s];
+    if (is_cached(plan, texts, s) && slot->cached % chunk == 0 &&
+        texts->text[slot->text].written - slot->cached > chunk / SHORT_PART) {
+      return s;
+    }
+  }
+  return PEN_NONE;
+}
+
+/* What a step reads of a group. */
+enum part { NOTHING, NEXT_TOKENS, WINDOW };
+
+struct group_part {
+  enum part part;
+  uint32_t group;
+};
+
+/* Counts the slots of a group with a text, or with one that the cache serves; *first: one of them.
+ */
+static uint32_t count_slots(const struct pen_generation_plan *plan,
+                            const struct pen_text_list *texts, uint32_t group, bool cached,
+                            uint32_t *first) {
+  uint32_t count = 0;
+  for (uint32_t s = group; s < plan->slot_count; s += plan->group_count) {
+    if (plan->slot[s].text != UINT64_MAX && (!cached || is_cached(plan, texts, s))) {
+      *first = count++ == 0 ? s : *first;
+    }
+  }
+  return count;
+}
+
+/* The next group that has texts; those that the cache serves come first. */
+static struct group_part find_group(const struct pen_generation_plan *plan,
+                                    const struct pen_text_list *texts) {
+  uint32_t first = PEN_NONE;
+  for (int cached = 1; cached >= 0; cached--) {
+    for (uint32_t g = 0; g < plan->group_count; g++) {
+      const uint32_t group = (plan->next_group + g) % plan->group_count;
+      if (count_slots(plan, texts, group, cached == 1, &first) > 0) {
+        return (struct group_part){cached == 1 ? NEXT_TOKENS : WINDOW, group};
+      }
+    }
+  }
+  return (struct group_part){NOTHING, 0};
+}
+
+uint64_t pen_generation_needed(struct pen_generation_plan *plan,
+                               const struct pen_text_list *texts) {
+  uint64_t needed =
+      plan->step_count < plan->group_count ? 0 : plan->step_count - plan->group_count + 1;
+  fill_slots(plan, texts);
+  if (find_chunk(plan, texts) != PEN_NONE) {
+    return needed; /* its tokens are a prompt's */
+  }
+  const struct group_part next = find_group(plan, texts);
+  for (uint32_t s = next.group; s < plan->slot_count && next.part != NOTHING;
+       s += plan->group_count) {
+    needed = plan->slot[s].needed > needed ? plan->slot[s].needed : needed;
+  }
+  return needed;
+}
+
+/* ---- a step ---- */
+
 /* Reads the next tokens of a slot's text, at most so many. */
 static void add_row(struct pen_generation_plan *plan, const struct pen_text_list *texts,
                     struct pen_generation_step *step, uint32_t s, uint64_t most) {
@@ -92,38 +177,31 @@ static void add_row(struct pen_generation_plan *plan, const struct pen_text_list
                                                              .slot = s,
                                                              .samples = left <= most};
   slot->cached += left < most ? left : most;
+  slot->needed = left <= most ? plan->step_count : slot->needed;
 }
 
-/* A chunk of a prompt, if one is long enough. Chunks follow each other from the text's start. */
-static bool plan_chunk(struct pen_generation_plan *plan, const struct pen_text_list *texts,
-                       const uint32_t *active, uint32_t active_count,
-                       struct pen_generation_step *step) {
-  const uint64_t chunk = chunk_of(plan->buckets);
-  for (uint32_t i = 0; i < active_count && chunk > 1; i++) {
-    const struct pen_generation_slot *slot = &plan->slot[active[i]];
-    if (slot->cached % chunk == 0 &&
-        texts->text[slot->text].written - slot->cached > chunk / SHORT_PART) {
-      step->bucket = find_cached(plan->buckets, 1, true);
-      add_row(plan, texts, step, active[i], chunk);
-      plan->slot[active[i]].chunks += step->row[0].count == chunk ? chunk : 0;
-      return true;
+/* The next token of each text of a group. Groups with fewer texts than another run its profile:
+ * between two profiles the ranks wait for each other. */
+static void plan_tokens(struct pen_generation_plan *plan, const struct pen_text_list *texts,
+                        struct pen_generation_step *step, uint32_t group) {
+  uint32_t most = 1, first = PEN_NONE;
+  for (uint32_t g = 0; g < plan->group_count; g++) {
+    const uint32_t count = count_slots(plan, texts, g, true, &first);
+    most = count > most ? count : most;
+  }
+  step->bucket = find_cached(plan->buckets, most, false);
+  for (uint32_t s = group; s < plan->slot_count; s += plan->group_count) {
+    if (is_cached(plan, texts, s)) {
+      add_row(plan, texts, step, s, 1);
     }
   }
-  return false;
 }
 
-/* The last tokens of the first text that no cache serves. */
+/* The last tokens of the first text of a group, which no cache serves. */
 static void plan_window(struct pen_generation_plan *plan, const struct pen_text_list *texts,
-                        struct pen_generation_step *step) {
-  uint32_t s = 0;
-  while (s < plan->slot_count && plan->slot[s].text == UINT64_MAX) {
-    s++;
-  }
-  if (s == plan->slot_count) {
-    const uint32_t cached = find_cached(plan->buckets, 1, false);
-    step->bucket = cached == PEN_NONE ? 0 : cached;
-    return;
-  }
+                        struct pen_generation_step *step, uint32_t group) {
+  uint32_t s = group;
+  count_slots(plan, texts, group, false, &s);
   const uint64_t written = texts->text[plan->slot[s].text].written;
   step->bucket = find_window(plan->buckets, written);
   const uint64_t sequence = plan->buckets->profile[step->bucket]->sequence;
@@ -133,26 +211,34 @@ static void plan_window(struct pen_generation_plan *plan, const struct pen_text_
       .count = written > sequence ? sequence : written,
       .samples = true,
   };
+  plan->slot[s].needed = plan->step_count;
+}
+
+/* No text is left. */
+static void plan_nothing(const struct pen_generation_plan *plan, struct pen_generation_step *step) {
+  const uint32_t cached = find_cached(plan->buckets, 1, false);
+  step->bucket = cached == PEN_NONE ? 0 : cached;
 }
 
 void pen_generation_next(struct pen_generation_plan *plan, const struct pen_text_list *texts,
                          struct pen_generation_step *step) {
-  uint32_t active[PEN_PROMPTS_MAX], active_count = 0; /* slots that the cache serves */
-  fill_slots(plan, texts);
+  const uint32_t chunk = find_chunk(plan, texts);
+  const struct group_part next = find_group(plan, texts);
   step->row_count = 0;
-  for (uint32_t s = 0; s < plan->slot_count && find_cached(plan->buckets, 1, false) != PEN_NONE;
-       s++) {
-    if (plan->slot[s].text != UINT64_MAX &&
-        texts->text[plan->slot[s].text].written <= longest(plan->buckets)) {
-      active[active_count++] = s;
-    }
+  plan->step_count++;
+  if (chunk != PEN_NONE) {
+    step->bucket = find_cached(plan->buckets, 1, true);
+    const uint64_t most = chunk_of(plan->buckets);
+    add_row(plan, texts, step, chunk, most);
+    plan->slot[chunk].chunks += step->row[0].count == most ? most : 0;
+    return;
   }
-  if (active_count == 0) {
-    plan_window(plan, texts, step);
-  } else if (!plan_chunk(plan, texts, active, active_count, step)) {
-    step->bucket = find_cached(plan->buckets, active_count, false);
-    for (uint32_t i = 0; i < active_count; i++) {
-      add_row(plan, texts, step, active[i], 1);
-    }
+  plan->next_group = (next.group + 1) % plan->group_count;
+  if (next.part == NEXT_TOKENS) {
+    plan_tokens(plan, texts, step, next.group);
+  } else if (next.part == WINDOW) {
+    plan_window(plan, texts, step, next.group);
+  } else {
+    plan_nothing(plan, step);
   }
 }

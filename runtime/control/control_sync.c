@@ -15,7 +15,6 @@ struct rank_copy {
 #define PEN_RANK_WORD(type, name) type name;
 #define PEN_RANK_COUNTER(name) uint32_t name;
 #include "runtime/comm/shared_control.def"
-  uint32_t sampled[PEN_SAMPLED_STEPS * PEN_PROMPTS_MAX];
   uint32_t writer_arrived; /* of the thread that writes its snapshots */
 };
 
@@ -53,9 +52,6 @@ static void copy_rank(struct rank_copy *copy, const struct pen_shared *shared, u
 #define PEN_RANK_WORD(type, name) copy->name = atomic_load(&rank->name);
 #define PEN_RANK_DATA(type, name, suffix) memcpy(&copy->name, &rank->name, sizeof copy->name);
 #include "runtime/comm/shared_control.def"
-  for (int i = 0; i < PEN_SAMPLED_STEPS * PEN_PROMPTS_MAX; i++) {
-    copy->sampled[i] = atomic_load(&rank->sampled[i]);
-  }
 }
 
 static void copy_run(struct run_copy *copy, const struct pen_control *control) {
@@ -107,6 +103,7 @@ size_t pen_control_sync_bytes(const struct pen_control_sync *sync, uint32_t kind
       [PEN_MESSAGE_RANK] = sizeof(struct rank_copy),
       [PEN_MESSAGE_STEP_STATS] = step_stats_bytes(sync->shared),
       [PEN_MESSAGE_CHECKSUMS] = checksum_bytes(sync->plan),
+      [PEN_MESSAGE_SAMPLED] = PEN_PROMPTS_MAX * sizeof(uint32_t),
       [PEN_MESSAGE_RESULTS] = sync->shared->results.block_bytes,
       [PEN_MESSAGE_RUN] = sizeof(struct run_copy),
       [PEN_MESSAGE_FAILURE] = PEN_FAILURE_LINE_BYTES,
@@ -141,6 +138,21 @@ static void send_results(const struct pen_control_sync *sync, uint32_t rank, uin
        pen_results_block(results, sync->plan, step, pen_group_member(sync->plan, rank, PEN_DATA)));
 }
 
+/* The tokens of the steps since the last call. Steps without any, of training, may lie between. */
+static void send_sampled(const struct pen_control_sync *sync, uint32_t rank, uint32_t first,
+                         uint32_t past, send_message *send, void *context) {
+  first = past - first > PEN_SAMPLED_STEPS ? past - PEN_SAMPLED_STEPS : first;
+  for (uint32_t step = first; step != past; step++) {
+    uint32_t tokens[PEN_PROMPTS_MAX];
+    for (int r = 0; r < PEN_PROMPTS_MAX; r++) {
+      tokens[r] = atomic_load(&pen_sampled_of(sync->shared, step)[r]);
+    }
+    const struct pen_control_message message = {
+        .kind = PEN_MESSAGE_SAMPLED, .rank = rank, .number = step, .bytes = sizeof tokens};
+    send(context, &message, tokens);
+  }
+}
+
 static void send_rank(struct pen_control_sync *sync, uint32_t rank, send_message *send,
                       void *context) {
   const struct pen_shared *shared = sync->shared;
@@ -159,6 +171,7 @@ static void send_rank(struct pen_control_sync *sync, uint32_t rank, send_message
                                                 .bytes = step_stats_bytes(shared)};
     send(context, &message, step_stats_of(shared, step));
   }
+  send_sampled(sync, rank, sent->drawn, now.drawn, send, context);
   if (now.arrived != sent->arrived || now.writer_arrived != sent->writer_arrived) {
     const struct pen_control_message message = {
         .kind = PEN_MESSAGE_CHECKSUMS, .rank = rank, .bytes = checksum_bytes(sync->plan)};
@@ -220,9 +233,6 @@ static void apply_rank(struct pen_control_sync *sync, const struct pen_control_m
 #define PEN_RANK_DATA(type, name, suffix) memcpy(&rank->name, &copy->name, sizeof rank->name);
 #define PEN_RANK_WORD(type, name) atomic_store(&rank->name, copy->name);
 #include "runtime/comm/shared_control.def"
-  for (int i = 0; i < PEN_SAMPLED_STEPS * PEN_PROMPTS_MAX; i++) {
-    atomic_store(&rank->sampled[i], copy->sampled[i]);
-  }
 #define PEN_RANK_COUNTER(name) set_counter(&rank->name, copy->name);
 #include "runtime/comm/shared_control.def"
   set_counter(&sync->shared->writers[message->rank].arrived, copy->writer_arrived);
@@ -256,6 +266,14 @@ static void apply_checksums(struct pen_control_sync *sync,
       memcpy(sync->shared->checksums + (size_t)i * PEN_CHECKSUM_BYTES,
              (const uint8_t *)bytes + (size_t)i * PEN_CHECKSUM_BYTES, PEN_CHECKSUM_BYTES);
     }
+  }
+}
+
+static void apply_sampled(struct pen_control_sync *sync, const struct pen_control_message *message,
+                          const void *bytes) {
+  const uint32_t *tokens = bytes;
+  for (int r = 0; r < PEN_PROMPTS_MAX; r++) {
+    atomic_store(&pen_sampled_of(sync->shared, message->number)[r], tokens[r]);
   }
 }
 
@@ -317,13 +335,10 @@ void pen_control_sync_apply(struct pen_control_sync *sync,
                             const struct pen_control_message *message, const void *bytes) {
   static void (*const apply[PEN_MESSAGE_KINDS])(
       struct pen_control_sync *, const struct pen_control_message *, const void *) = {
-      [PEN_MESSAGE_RANK] = apply_rank,
-      [PEN_MESSAGE_STEP_STATS] = apply_step_stats,
-      [PEN_MESSAGE_CHECKSUMS] = apply_checksums,
-      [PEN_MESSAGE_RESULTS] = apply_results,
-      [PEN_MESSAGE_RUN] = apply_run,
-      [PEN_MESSAGE_FAILURE] = apply_failure,
-      [PEN_MESSAGE_REQUESTS] = apply_requests,
+      [PEN_MESSAGE_RANK] = apply_rank,           [PEN_MESSAGE_STEP_STATS] = apply_step_stats,
+      [PEN_MESSAGE_CHECKSUMS] = apply_checksums, [PEN_MESSAGE_SAMPLED] = apply_sampled,
+      [PEN_MESSAGE_RESULTS] = apply_results,     [PEN_MESSAGE_RUN] = apply_run,
+      [PEN_MESSAGE_FAILURE] = apply_failure,     [PEN_MESSAGE_REQUESTS] = apply_requests,
   };
   apply[message->kind](sync, message, bytes);
 }

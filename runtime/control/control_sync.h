@@ -22,6 +22,7 @@ enum pen_control_message_kind {
   PEN_MESSAGE_RANK,    /* the words of a rank */
   PEN_MESSAGE_STEP_STATS,
   PEN_MESSAGE_CHECKSUMS,
+  PEN_MESSAGE_SAMPLED, /* pen_sampled_of() */
   PEN_MESSAGE_RESULTS, /* the rank's block of struct pen_results, for its reader alone */
   PEN_MESSAGE_RUN,     /* the words that rank 0 writes */
   PEN_MESSAGE_FAILURE, /* rank: which was lost; number: struct pen_failure.host; its line */
@@ -33,8 +34,8 @@ enum pen_control_message_kind {
 
 /* The header of a message; `bytes` follow it. */
 struct pen_control_message {
-  uint32_t kind, rank; /* rank: whose, in RANK, STEP_STATS, CHECKSUMS, RESULTS, FAILURE */
-  uint64_t number;     /* STEP_STATS, RESULTS: the step */
+  uint32_t kind, rank; /* rank: whose, in RANK, STEP_STATS, CHECKSUMS, SAMPLED, RESULTS, FAILURE */
+  uint64_t number;     /* STEP_STATS, SAMPLED, RESULTS: the step */
   uint64_t bytes;
 };
 

@@ -30,8 +30,9 @@ void pen_vm_hook(struct pen_vm *vm, enum pen_op_kind kind, struct pen_op_hook *h
 struct pen_command_hooks {
   /* Before the seal, for every profile in turn. */
   void (*opened)(const struct pen_run *run, struct pen_vm *vm);
-  /* Chooses the bucket of a step, when all ranks have ended the one before. */
-  uint32_t (*choose)(const struct pen_run *run, uint64_t step);
+  /* Chooses the bucket of a step, on all ranks alike, when this one has ended the step before, of
+   * which `vm` is. False: the run was aborted. */
+  bool (*choose)(const struct pen_run *run, struct pen_vm *vm, uint64_t step, uint32_t *bucket);
   /* After the rank's end of a step, when its device is done, too; false: aborted. */
   bool (*stepped)(const struct pen_run *run, struct pen_vm *vm);
   void (*left)(const struct pen_run *run, struct pen_vm *vm); /* after the last */

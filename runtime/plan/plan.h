@@ -13,7 +13,8 @@
  *     | peers write    | the rank's own, for the whole run              | one layout a profile    |
  *
  * Activations and scratch may also lie in the receive region, in actions during which no message
- * can arrive at their bytes. No buffer crosses its end. The address of a tensor is
+ * can arrive at their bytes. No buffer crosses its end. In the profiles of generation the arena ends
+ * with the cache of keys and values, which steps keep. The address of a tensor is
  * arena + frame.base[tensor.base] + tensor.offset, with the frame of the action that runs.
  *
  * Types. A tensor and an op each have a dtype; that of the op is ":t" in its signature (ops.def).
@@ -80,6 +81,7 @@ enum {
   PEN_WEIGHT_DIMS_MAX = 2,
   PEN_PAGE_BYTES = 4096,
   PEN_PROMPTS_MAX = 64, /* texts that a step of generation continues */
+  PEN_GROUPS_MAX = 64,  /* groups of so many texts in flight */
 };
 #define PEN_NONE UINT32_MAX /* no such index: program, message, tensor, credit */
 

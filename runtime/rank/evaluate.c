@@ -27,7 +27,8 @@ bool pen_between_step(struct pen_rank *rank, uint64_t index, uint64_t cursor, bo
   if (endpoint->global == 0 && (counted || atomic_load(&control->stop_requested) != 0)) {
     atomic_store(&control->last_evaluation_step, rank->run_step);
   }
-  const bool waits = endpoint->rank == 0 || rank->stream_state != NULL;
+  const bool waits =
+      endpoint->rank == 0 || rank->stream_state != NULL || rank->run->plan->host_count > 1;
   return (!waits || pen_endpoint_begin_step(endpoint, rank->run_step)) &&
          pen_endpoint_wait_log(endpoint, rank->run_step) && vm->executor->step(vm) &&
          (!counted || vm->executor->finish(vm)) &&

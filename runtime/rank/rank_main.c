@@ -214,25 +214,28 @@ static bool copy_state(struct pen_rank *rank) {
   return true;
 }
 
+/* Whether the command chooses what a step reads: its steps are not logged, and nothing but that
+ * keeps the ranks near to each other. */
+static bool command_chooses(const struct pen_run *run) {
+  return run->hooks != NULL && run->hooks->choose != NULL;
+}
+
 /* Chooses the profile of the step that begins at the cursor. Before a step of another profile all
- * ranks end the one before: they share its memory. A command that chooses by itself goes by what
- * the step before has given, on all ranks. */
+ * ranks end the one before: they share its memory. */
 static bool choose_profile(struct pen_rank *rank, uint64_t step) {
   const struct pen_run *run = rank->run;
   struct pen_vm *before = rank->vm;
+  uint32_t bucket;
   bool going = true;
-  if (run->hooks != NULL && run->hooks->choose != NULL) {
-    going =
-        step == 0 || (before->executor->finish(before) && pen_endpoint_barrier(&rank->endpoint));
-    rank->vm = going ? &rank->vms[run->hooks->choose(run, step)] : before;
-    return going;
+  if (command_chooses(run)) {
+    going = run->hooks->choose(run, before, step, &bucket);
+  } else {
+    bucket = pen_bucket_of_step(&run->buckets, run->plan, &run->data, rank->cursor);
   }
-  struct pen_vm *chosen =
-      &rank->vms[pen_bucket_of_step(&run->buckets, run->plan, &run->data, rank->cursor)];
-  if (chosen != before && step > 0) {
+  if (going && &rank->vms[bucket] != before && step > 0) {
     going = before->executor->finish(before) && pen_endpoint_barrier(&rank->endpoint);
   }
-  rank->vm = chosen;
+  rank->vm = going ? &rank->vms[bucket] : before;
   return going;
 }
 
@@ -248,7 +251,8 @@ static bool run_step(struct pen_rank *rank, uint64_t step) {
   vm->optimizer_step = run->first_step + step + 1;
   pen_data_prepare_step(&vm->data, rank->cursor, windows);
   rank->cursor += windows;
-  if (!decide_last_step(rank, step) || !pen_endpoint_wait_log(&rank->endpoint, rank->run_step) ||
+  if (!decide_last_step(rank, step) ||
+      !(command_chooses(run) || pen_endpoint_wait_log(&rank->endpoint, rank->run_step)) ||
       !vm->executor->step(vm)) {
     return false;
   }
@@ -273,6 +277,19 @@ static bool must_be_finite(struct pen_rank *rank, uint64_t step) {
   return true;
 }
 
+/* On rank 0, after a step; `all`: when all ranks have ended it. */
+static bool log_step(struct pen_rank *rank, uint64_t step, bool all) {
+  struct pen_vm *vm = rank->vm;
+  if (command_chooses(rank->run)) {
+    return !all || pen_endpoint_gather(&rank->endpoint, vm->run_step);
+  }
+  if (rank->log.reported <= step) {
+    pen_microbatch_losses_count(&rank->log.microbatches, step, &vm->data,
+                                vm->profile->microbatch_count);
+  }
+  return pen_log_step(&rank->log, &rank->endpoint, step, &vm->data, all);
+}
+
 /* Logs, evaluates, samples and saves after a step. */
 static bool end_step(struct pen_rank *rank, uint64_t step, bool last) {
   const struct pen_options *options = rank->run->options;
@@ -286,12 +303,7 @@ static bool end_step(struct pen_rank *rank, uint64_t step, bool last) {
   if (finishes && !vm->executor->finish(vm)) {
     return false;
   }
-  if (rank->endpoint.global == 0 && rank->log.reported <= step) {
-    pen_microbatch_losses_count(&rank->log.microbatches, step, &vm->data,
-                                vm->profile->microbatch_count);
-  }
-  if (rank->endpoint.global == 0 &&
-      !pen_log_step(&rank->log, &rank->endpoint, step, &vm->data, finishes)) {
+  if (rank->endpoint.global == 0 && !log_step(rank, step, finishes)) {
     return false;
   }
   if (last && !must_be_finite(rank, step)) {

@@ -8,13 +8,20 @@ bool pen_samples(const struct pen_run *run, uint64_t step, bool last) {
   return run->sampling.buckets.count > 0 && (last || step % run->options->sample_every == 0);
 }
 
-/* The vm of the next step; null: all samples have ended. All ranks have ended the step before. */
-static struct pen_vm *choose(struct pen_rank *rank, uint64_t index) {
+/* Chooses the vm of the next step; null: all samples have ended. Before a step of another profile
+ * all ranks end the one before. False: aborted. */
+static bool choose(struct pen_rank *rank, uint64_t index, struct pen_vm **chosen) {
   const struct pen_run *run = rank->run;
-  const uint32_t bucket = run->sampling.hooks->choose(run, index);
-  return bucket == PEN_NONE
-             ? NULL
-             : &rank->vms[run->buckets.count + run->evaluation.buckets.count + bucket];
+  struct pen_vm *before = rank->vm;
+  uint32_t bucket = PEN_NONE;
+  bool going = run->sampling.hooks->choose(run, before, index, &bucket);
+  *chosen = bucket == PEN_NONE
+                ? NULL
+                : &rank->vms[run->buckets.count + run->evaluation.buckets.count + bucket];
+  if (going && *chosen != before) {
+    going = before->executor->finish(before) && pen_endpoint_barrier(&rank->endpoint);
+  }
+  return going;
 }
 
 /* Runs the steps; *whole: until the samples had ended. False: aborted. */
@@ -23,9 +30,9 @@ static bool run_samples(struct pen_rank *rank, uint64_t step, bool *whole) {
   bool going = true, last = false;
   *whole = false;
   for (uint64_t index = 0; going && !last; index++) {
-    going = rank->vm->executor->finish(rank->vm) && pen_endpoint_barrier(&rank->endpoint);
-    struct pen_vm *chosen = going ? choose(rank, index) : NULL;
-    if (chosen == NULL) {
+    struct pen_vm *chosen;
+    going = choose(rank, index, &chosen);
+    if (!going || chosen == NULL) {
       *whole = going;
       return going && (index == 0 || pen_between_end(rank, index));
     }

@@ -43,7 +43,8 @@ compare() {
 compare "llama on two ranks"
 is "a text for each sample" "$(wc -l <cached.json | tr -d ' ')" 14
 cp cached.json two.json
-for topology in "one rank:pipeline.ranks=1" "one text at once:generate.prompts=1" "eight texts at once:generate.prompts=8" \
+for topology in "one rank:pipeline.ranks=1" "one text alone:generate.prompts=1 -s generate.microbatches=1" "one group:generate.microbatches=1" \
+  "five groups:generate.microbatches=5" "eight groups of one text:generate.prompts=1 -s generate.microbatches=8" "eight texts at once:generate.prompts=8" \
   "a V:pipeline.stages_per_rank=2 -s pipeline.schedule=zero_bubble_v" "without training:pipeline.schedule=inference -s pipeline.ranks=4" \
   "a sequence that no chunk divides:model.sequence=97" "replicas that share out their weights:data_parallel.replicas=2 -s data_parallel.shard=weights"; do
   ok "${topology%%:*}" build other model.cfg -s ${topology#*:}
@@ -75,13 +76,22 @@ compare "bf16 with the baseline instruction set" -s model.dtype=bf16
 compare "f32 with the baseline instruction set"
 unset PEN_ISA
 
-# Memory: in the plan, in its sum, within the limit.
-cache_bytes() { ./"$1" info --json | tr ',{' '\n\n' | sed -n 's/.*"cache":\([0-9]*\).*/\1/p' | awk '{ n += $1 } END { print n }'; }
-is "info counts the cache: 2 x 4 layers x 3 texts x 96 tokens x 2 heads x 8 numbers" "$(cache_bytes cached)" $((2 * 4 * 3 * 96 * 2 * 8 * 4))
-is "and none without" "$(cache_bytes plain)" 0
+# Memory: in the plan, in the place of training's activations, within the limit.
+sum_of() { ./"$1" info --json | tr ',{' '\n\n' | sed -n "s/.*\"$2\":\([0-9]*\).*/\1/p" | awk '{ n += $1 } END { print n }'; }
+texts=$((2 * 4 * 96 * 2 * 8 * 4)) # 2 x 4 layers x 96 tokens x 2 heads x 8 numbers
+is "info counts the keys and values of 2 groups of 3 texts" "$(sum_of cached cache_bytes)" $((6 * texts))
+is "and none without" "$(sum_of plain cache_bytes)" 0
+is "the arena is no larger" "$(sum_of cached arena_bytes) $(sum_of cached cache)" "$(sum_of plain arena_bytes) 0"
+ok "with 2 groups of 64 texts" build large model.cfg -s generate.prompts=64
+is "their keys and values" "$(sum_of large cache_bytes)" $((128 * texts))
+is "the arena is larger by what they exceed" "$(sum_of large arena_bytes)" $(($(sum_of plain arena_bytes) + $(sum_of large cache)))
+ok "which is less than they are" test "$(sum_of large cache)" -lt $((128 * texts))
 "$PENSTOCK_GEN" --check model.cfg -s generate.prompts=64 -s memory.limit_mib=1 2>err
 is "a cache beyond memory.limit_mib: status" $? 78
 matches "a cache beyond memory.limit_mib: message" "$(complaints err)" "*memory.limit_mib = 1: 0 (none) or at least *"
 "$PENSTOCK_GEN" --check model.cfg -s generate.prompts=65 2>err
 is "too many: status" $? 78
+"$PENSTOCK_GEN" --check model.cfg -s generate.microbatches=0 2>err
+is "no group: status" $? 78
+matches "no group: message" "$(complaints err)" "*generate.microbatches = 0*1 to 64*"
 finish

@@ -230,7 +230,7 @@ static _Noreturn void take_order(const struct whole *w, const char *path, uint64
   struct pen_lowered *given = pen_lower_given(action, count, p, w->training, PEN_TRAIN);
   struct pen_profile_input profile[] = {
       {"train", PEN_TRAIN, given, pen_graphs_of(w->topology, &p->stages, true), w->topology, p},
-      {"eval", PEN_EVAL, pen_lower_forward(pen_compose_forward(p), p, w->training),
+      {"eval", PEN_EVAL, pen_lower_forward(pen_compose_forward(p), p, w->training, PEN_EVAL),
        pen_graphs_of(w->topology, &p->stages, false), w->topology, p},
   };
   struct pen_plan *plan = pen_layout(w->topology, p, profile, 2);

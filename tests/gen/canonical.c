@@ -99,7 +99,8 @@ static void text_has_resolved_values(void **state) {
       "memory.limit_mib = 0\nmemory.recompute = [\"none\", \"none\"]\nmemory.snapshot = false\n"
       "memory.audit = false\n"
 
-      "generate.prompts = 1\n");
+      "generate.prompts = 1\n"
+      "generate.microbatches = 2\n");
 }
 
 /* What the log alone shows is no part of it. */

@@ -134,8 +134,22 @@ static bool is_smaller(struct broken_plan *p) {
   return true;
 }
 
+static bool is_elsewhere(struct broken_plan *p) {
+  memory_of(p)->cache_offset -= PEN_ALIGNMENT_BYTES;
+  return true;
+}
+
 static bool is_in_the_weights(struct broken_plan *p) {
-  memory_of(p)->cache_offset -= memory_of(p)->cache_bytes;
+  const uint64_t offset = memory_of(p)->persistent_end - PEN_ALIGNMENT_BYTES;
+  memory_of(p)->cache_bytes += memory_of(p)->cache_offset - offset;
+  memory_of(p)->cache_offset = offset;
+  return true;
+}
+
+static bool is_shared_by_scratch(struct broken_plan *p) {
+  for (uint32_t row = 0; row < p->tables->action_count; row++)
+    if (p->action[row].kind == PEN_F)
+      set_base(p, row, PEN_BASE_SCRATCH, memory_of(p)->cache_offset);
   return true;
 }
 
@@ -159,6 +173,16 @@ static bool has_another_sequence(struct broken_plan *p) {
   return true;
 }
 
+static bool has_more_groups(struct broken_plan *p) {
+  p->plan->generated_groups++;
+  return true;
+}
+
+static bool has_too_many_groups(struct broken_plan *p) {
+  p->plan->generated_groups = draw(p->seed, 2) ? PEN_GROUPS_MAX + 1 : 0;
+  return true;
+}
+
 static const struct defect defects[] = {
     {"two layers share bytes", shares_bytes, {"share bytes of the cache"}},
     {"keys are values", is_both, {"share bytes of the cache"}},
@@ -169,11 +193,15 @@ static const struct defect defects[] = {
     {"not kept", is_scratch, {"which is outside the cache"}},
     {"an activation kept", keeps_an_activation, {"which is in the cache"}},
     {"a frame moved", moves_a_frame, {"outside the cache", "share bytes", "different caches"}},
-    {"less memory", is_smaller, {"outside the cache"}},
-    {"in the weights", is_in_the_weights, {"overlaps", "outside the persistent part"}},
+    {"less memory", is_smaller, {"not at the end"}},
+    {"elsewhere", is_elsewhere, {"not at the end"}},
+    {"in the weights", is_in_the_weights, {"not at the end"}},
+    {"an activation in its place", is_shared_by_scratch, {"outside the activation part"}},
     {"a profile without a cache", is_another_kind, {"has no cache"}},
     {"more slots", has_more_slots, {"texts of"}},
     {"too many slots", has_too_many_slots, {"a step has at most"}},
+    {"more groups", has_more_groups, {"texts of"}},
+    {"no groups, or too many", has_too_many_groups, {"groups of texts are in flight"}},
     {"another sequence", has_another_sequence, {"texts of", "tokens of"}},
 };
 
@@ -211,15 +239,18 @@ static uint32_t cached_profiles(const struct pen_plan *plan) {
   return count;
 }
 
-/* 2 x layers x prompts x sequence x kv_heads x head_dim numbers on all ranks together. */
+/* 2 x layers x prompts x groups x sequence x kv_heads x head_dim numbers on all ranks together; a
+ * group for each rank if nothing is said. */
 static void the_cache_has_the_size_of_its_prompts(void **state) {
   (void)state;
-  for (uint32_t prompts = 0; prompts <= 3; prompts++) {
-    struct pen_topology *t = read_topology(pen_text(
-        "%sgenerate = { prompts = %u; };\n", topology_text("llama", "1f1b", 2, 2, 4, ""), prompts));
-    const uint64_t wanted = 2u * (uint64_t)t->model_layers * prompts * (uint64_t)t->model_sequence *
-                            (uint64_t)t->model_kv_heads * (uint64_t)t->model_head_dim *
-                            sizeof(float);
+  for (uint32_t round = 0; round < 8; round++) {
+    const uint32_t prompts = round % 4, groups = round < 4 ? 2 : 3;
+    struct pen_topology *t = read_topology(
+        pen_text("%sgenerate = { prompts = %u; %s};\n", topology_text("llama", "1f1b", 2, 2, 4, ""),
+                 prompts, round < 4 ? "" : "microbatches = 3; "));
+    const uint64_t wanted = 2u * (uint64_t)t->model_layers * prompts * groups *
+                            (uint64_t)t->model_sequence * (uint64_t)t->model_kv_heads *
+                            (uint64_t)t->model_head_dim * sizeof(float);
     struct pen_plan *plan = make_whole_of(t).plan;
     uint64_t bytes = 0;
     for (uint32_t r = 0; r < plan->rank_count; r++) bytes += plan->memory[r].cache_bytes;

@@ -40,7 +40,7 @@ static void open(void) {
     }
   }
   run.texts = (struct pen_text_list){.text = run.text, .count = 2};
-  run.plan = pen_generation_plan_of(&buckets);
+  pen_generation_start(&run.plan, &buckets, 1);
 }
 
 /* Reads a row into the cache, of which all earlier tokens are there. A whole chunk is written, also
@@ -73,6 +73,7 @@ static uint64_t answer(uint64_t count, uint64_t kept, uint32_t mark) {
     run.text[i].ended = false;
   }
   for (;;) {
+    assert_true(pen_generation_needed(&run.plan, &run.texts) <= run.plan.step_count);
     pen_generation_next(&run.plan, &run.texts, &step);
     if (step.row_count == 0) {
       return tokens;

@@ -8,6 +8,7 @@ RUNTIME_TESTS = \
   %reldir%/checkpoint_seal \
   %reldir%/control_link \
   %reldir%/control_sync \
+  %reldir%/generation_groups \
   %reldir%/generation_step \
   %reldir%/groups \
   %reldir%/handshake \
@@ -34,6 +35,7 @@ RUNTIME_TEST_LIBS = libtestsupport.a libruntime.a $(KERNEL_ARCHIVES) libkernels.
 %canon_reldir%_checkpoint_seal_LDADD = $(RUNTIME_TEST_LIBS)
 %canon_reldir%_control_link_LDADD = $(RUNTIME_TEST_LIBS)
 %canon_reldir%_control_sync_LDADD = $(RUNTIME_TEST_LIBS)
+%canon_reldir%_generation_groups_LDADD = $(RUNTIME_TEST_LIBS)
 %canon_reldir%_generation_step_LDADD = $(RUNTIME_TEST_LIBS)
 %canon_reldir%_groups_LDADD = $(RUNTIME_TEST_LIBS)
 %canon_reldir%_handshake_LDADD = $(RUNTIME_TEST_LIBS)

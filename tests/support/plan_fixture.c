@@ -38,7 +38,7 @@ static struct pen_bucket make_bucket(const struct whole *w, size_t index) {
                              eval,
                              topology->trains
                                  ? pen_lower(order, partition, training, timing, PEN_TRAIN)
-                                 : pen_lower_forward(order, partition, training)};
+                                 : pen_lower_forward(order, partition, training, PEN_EVAL)};
 }
 
 struct whole make_whole_with(struct pen_topology *topology,
