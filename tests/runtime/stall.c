@@ -54,12 +54,12 @@ static const struct pen_plan plan = {.rank_count = RANKS,
                                      .profile_count = 1};
 
 /* Where a rank waits, and for which. */
-struct place {
+struct stand {
   uint32_t action, waits_for;
 };
 
 /* What the command of a host finds, after all ranks have stood for a minute. */
-static void check_host(uint32_t host, const struct place places[RANKS], uint32_t lost,
+static void check_host(uint32_t host, const struct stand places[RANKS], uint32_t lost,
                        const char *cause) {
   const struct pen_options options = {.timeout = 3};
   struct pen_control control = {0};
@@ -91,7 +91,7 @@ static void check_host(uint32_t host, const struct place places[RANKS], uint32_t
 
 static void loses_the_link_whose_message_was_sent(void **state) {
   (void)state;
-  static const struct place places[RANKS] = {{1, 1}, {2, 2}, {2, 0}};
+  static const struct stand places[RANKS] = {{1, 1}, {2, 2}, {2, 0}};
   check_host(0, places, PEN_NONE, "");
   check_host(1, places, 1, "link to host host3 lost");
   check_host(2, places, PEN_NONE, "");
@@ -100,7 +100,7 @@ static void loses_the_link_whose_message_was_sent(void **state) {
 /* The last rank waits for a message that the middle one has sent. */
 static void reports_a_link_at_its_lower_rank(void **state) {
   (void)state;
-  static const struct place places[RANKS] = {{1, 1}, {2, 2}, {0, 1}};
+  static const struct stand places[RANKS] = {{1, 1}, {2, 2}, {0, 1}};
   check_host(0, places, PEN_NONE, "");
   check_host(1, places, 1, "link to host host3 lost");
   check_host(2, places, PEN_NONE, "");
@@ -109,7 +109,7 @@ static void reports_a_link_at_its_lower_rank(void **state) {
 /* The middle rank waits for the credit of its first message. */
 static void without_a_message_loses_the_links_to_higher_ranks(void **state) {
   (void)state;
-  static const struct place places[RANKS] = {{1, 1}, {1, 2}, {2, 0}};
+  static const struct stand places[RANKS] = {{1, 1}, {1, 2}, {2, 0}};
   check_host(0, places, 0, "link to host host2 lost");
   check_host(1, places, 1, "link to host host3 lost");
   check_host(2, places, PEN_NONE, "");
@@ -117,7 +117,7 @@ static void without_a_message_loses_the_links_to_higher_ranks(void **state) {
 
 static void loses_none_while_a_rank_does_not_wait(void **state) {
   (void)state;
-  struct place places[RANKS] = {{1, 1}, {2, 2}, {2, PEN_NONE}};
+  struct stand places[RANKS] = {{1, 1}, {2, 2}, {2, PEN_NONE}};
   for (uint32_t host = 0; host < RANKS - 1; host++) {
     check_host(host, places, PEN_NONE, "");
   }
