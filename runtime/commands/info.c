@@ -212,7 +212,16 @@ static void print_forecast(const struct pen_plan *plan) {
   }
 }
 
-/* "hosts" and their names, and "spares"; penstock-launch reads these lines. */
+/* The host on which generate reads prompts of --stream and prints; null: it has no hosts, or does
+ * not generate. */
+static const char *text_host(const struct pen_plan *plan) {
+  const struct pen_buckets buckets = pen_buckets_of_generation(plan);
+  return plan->host_count == 0 || buckets.count == 0
+             ? NULL
+             : plan->hosts[pen_rank_host(plan, pen_last_stage_process(plan, buckets.profile[0]))];
+}
+
+/* "hosts" and their names, "spares" and "texts"; penstock-launch reads these lines. */
 static void print_hosts(const struct pen_plan *plan) {
   if (plan->host_count == 0) {
     return;
@@ -222,6 +231,9 @@ static void print_hosts(const struct pen_plan *plan) {
     printf("%s %s", h == plan->host_count ? "\nspares       " : "", plan->hosts[h]);
   }
   printf("\n");
+  if (text_host(plan) != NULL) {
+    printf("%-14s%s\n", "texts", text_host(plan));
+  }
 }
 
 static void print_fallbacks(const struct pen_plan *plan) {

@@ -102,6 +102,17 @@ wait $pid
 is "a run that a signal ends: status" "$? $(complaints err)" "0 "
 exec 3>&- 4<&-
 
+# ---- over two hosts ----
+fails "--ssh without hosts" 64 "--ssh: the binary is not started by penstock-launch" talk --ssh rsh_to_host --prompt w7
+if test -n "$OFI_ARCHIVES" && sh "$top_srcdir/tests/support/hosts.sh" 2 true; then
+  ok "a binary of two hosts" build hosts words.cfg -s cluster.hosts=[host1,host2] -s cluster.bind=none -s "cluster.port=$((20000 + $$ % 12000))"
+  printf 'w7\nw8\n' | PATH="$top_srcdir/tools:$PATH" timeout 300 sh "$top_srcdir/tests/support/hosts.sh" 2 \
+    "$python" -B "$chat" ./hosts --ssh rsh_to_host --checkpoint run --tokens 4 >again 2>err
+  is "penstock-launch starts both, and the chat is the same" "$? $(cmp got again)$(complaints err)" "0 "
+else
+  skip "over two hosts" "no libfabric, or no network namespaces here"
+fi
+
 # ---- characters of several bytes, and a vocabulary of bytes ----
 mkdir bytes
 cat >bytes.py <<'END'

@@ -76,6 +76,26 @@ hosts 2 sh "$scratch/interrupt" >"$scratch/out" 2>"$scratch/err"
 is "SIGTERM ends the run after a step" $? 0
 ok "and saves it" test -f "$scratch/two.ckpt/latest/model.safetensors"
 survives "penstock-launch, a killed host" hosts 3 sh "$scratch/kill_host" "$top_srcdir/tools/penstock-launch" --ssh rsh_to_host $spare
+# ... with --input.
+"$scratch/one" init --output "$scratch/weights" 2>"$scratch/err"
+generate="generate --init $scratch/weights --stream --tokens 8 --quiet"
+printf '1 2 3\n7\n' >"$scratch/lines"
+"$scratch/one" $generate <"$scratch/lines" >"$scratch/wanted" 2>"$scratch/err"
+mkfifo "$scratch/to" "$scratch/from"
+launch --input "$scratch/two" $generate <"$scratch/to" >"$scratch/from" 2>"$scratch/err" &
+launched=$!
+exec 3>"$scratch/to" 4<"$scratch/from"
+for line in 1 2; do
+  sed -n ${line}p "$scratch/lines" >&3
+  read -r reply <&4
+  is "a line of the input is answered: $line" "$reply" "$(sed -n "${line}s/ $//p" "$scratch/wanted")"
+done
+exec 3>&-
+wait $launched
+is "the end of the input ends the run" "$? $(complaints "$scratch/err")" "0 "
+exec 4<&-
+launch --input "$scratch/one" info >"$scratch/out" 2>"$scratch/err"
+is "a plan without hosts takes no input" $? 64
 launch "$scratch/one" info >"$scratch/out" 2>"$scratch/err"
 is "a plan without hosts is refused" $? 64
 PENSTOCK_SECRET_FILE=$scratch/secret

@@ -5,7 +5,7 @@ import re
 import sys
 
 from failure import CANNOT_WRITE, INTERRUPTED, USAGE, Failure
-from generation import Generation, model_of
+from generation import Generation, launcher_of, model_of
 from version import VERSION
 
 NAME = "penstock-chat"
@@ -23,7 +23,7 @@ PASSED = [
     ("--seed", "N", "the seed of the draws [0]"),
     ("--ignore", "KEY", "accept another value of KEY in config.json; may be given more than once"),
     ("--timeout", "SECONDS", "end when a rank makes no progress for this time [30]"),
-    ("--host", "NAME", "with several hosts: run the ranks of that host"),
+    ("--host", "NAME", "with several hosts, which penstock-launch starts: run the ranks of that host alone"),
     ("--rank", "N", "with several hosts: run only rank N"),
     ("--secret-file", "FILE", "with several hosts: the secret of the run"),
     ("--no-secret", "", "with several hosts: take part without a secret"),
@@ -68,6 +68,7 @@ def parse(arguments):
     parser.add_argument("--plain", action=Once, nargs=0, default=False, help="without --prompt: each line is a text to continue [a message, if there is a chat template]")
     parser.add_argument("--system", metavar="TEXT", action=Once, help="the message of the system at the start of a chat")
     parser.add_argument("--stop", metavar="IDS", action=Once, help="token ids, separated by commas, that end a reply as well")
+    parser.add_argument("--ssh", metavar="COMMAND", action=Once, help="with several hosts: passed to penstock-launch")
     for name, value, meaning in PASSED:
         if value:
             parser.add_argument(name, metavar=value, action=Passed, dest="passed", default=argparse.SUPPRESS, help=meaning)
@@ -143,7 +144,10 @@ def answer(options):
         raise Failure(USAGE, "--system: there is no chat: the lines are plain texts")
     if options.prompt is not None and options.system and not options.chat:
         raise Failure(USAGE, "--system needs --chat: the prompt is a plain text")
-    with Generation(options.binary, model, weights + options.passed, text.stop_ids(), options.stop, say) as generation:
+    launcher = [] if {"--host", "--rank"} & set(options.passed) else launcher_of(model, options.ssh)
+    if options.ssh and not launcher:
+        raise Failure(USAGE, "--ssh: the binary is not started by penstock-launch: it has no hosts, or --host or --rank is given")
+    with Generation(options.binary, launcher, model, weights + options.passed, text.stop_ids(), options.stop, say) as generation:
         answer_all(generation, text, options)
 
 

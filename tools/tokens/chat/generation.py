@@ -2,18 +2,27 @@
 import json
 import os
 import subprocess
+import sys
 
 from failure import BAD_DATA, NO_INPUT, Failure
 
 PART_BYTES = 1 << 16
 
 
-def start(binary, arguments, stdin=subprocess.DEVNULL):
+def start(binary, arguments, stdin=subprocess.DEVNULL, launcher=()):
     path = binary if os.sep in binary or not os.path.exists(binary) else os.path.join(os.curdir, binary)
     try:
-        return subprocess.Popen([path, *arguments], stdin=stdin, stdout=subprocess.PIPE)
+        return subprocess.Popen([*launcher, path, *arguments], stdin=stdin, stdout=subprocess.PIPE)
     except OSError as error:
-        raise Failure(NO_INPUT, f"{binary}: {error.strerror}") from error
+        raise Failure(NO_INPUT, f"{launcher[0] if launcher else binary}: {error.strerror}") from error
+
+
+def launcher_of(model, ssh):
+    """What starts the binary: nothing, or for several hosts penstock-launch, which lies beside this program or in PATH."""
+    if not model.get("hosts"):
+        return []
+    beside = os.path.join(os.path.dirname(os.path.realpath(sys.argv[0])), "penstock-launch")
+    return [beside if os.path.exists(beside) else "penstock-launch", "--input", *(["--ssh", ssh] if ssh else [])]
 
 
 def model_of(binary):
@@ -32,7 +41,8 @@ def model_of(binary):
 class Generation:
     """A context, in which one process makes all replies; it starts with the first."""
 
-    def __init__(self, binary, model, options, stops, more_stops, say):
+    def __init__(self, binary, launcher, model, options, stops, more_stops, say):
+        self.launcher = launcher
         self.binary, self.vocab, self.sequence, self.say = binary, model["vocab"], model["sequence"], say
         ids = [str(token) for token in stops if token < self.vocab] + ([more_stops] if more_stops else [])
         self.options = options + (["--stop", ",".join(ids)] if ids else []) + ["--quiet"]
@@ -64,7 +74,7 @@ class Generation:
             self.say(f"the text has {len(ids)} tokens: the model reads the last {self.sequence}")
             self.is_long = True
         if self.child is None:
-            self.child = start(self.binary, ["generate", "--stream", *self.options], subprocess.PIPE)
+            self.child = start(self.binary, ["generate", "--stream", *self.options], subprocess.PIPE, self.launcher)
         try:
             self.write(" ".join(map(str, ids)).encode() + b"\n")
         except BrokenPipeError:
