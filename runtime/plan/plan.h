@@ -13,9 +13,9 @@
  *     | peers write    | the rank's own, for the whole run              | one layout a profile    |
  *
  * Activations and scratch may also lie in the receive region, in actions during which no message
- * can arrive at their bytes. No buffer crosses its end. In the profiles of generation the arena ends
- * with the cache of keys and values, which steps keep. The address of a tensor is
- * arena + frame.base[tensor.base] + tensor.offset, with the frame of the action that runs.
+ * can arrive at their bytes. No buffer crosses its end. In the profiles of generation the arena
+ * ends with the cache of keys and values, which steps keep. The address of a tensor is arena +
+ * frame.base[tensor.base] + tensor.offset, with the frame of the action that runs.
  *
  * Types. A tensor and an op each have a dtype; that of the op is ":t" in its signature (ops.def).
  * In a bf16 plan these are bf16: activations and their gradients, and for each weight that a matrix
