@@ -112,20 +112,20 @@ ok "lines on two hosts" on_hosts 2 streams "$scratch/1f1b.two" generate --checkp
 is "have the texts of one" "$(cat "$scratch"/out.[12])" "$(cat "$scratch/lines")"
 is "one each" "$(wc -lw <"$scratch/lines" | tr -s ' ')" " 2 40"
 
-# One replica scores and generates: hosts without its ranks wait.
+# One replica scores and generates, two groups of texts in flight: hosts without its ranks wait.
 "$scratch/replicas.shm" score --data "$scratch/data.bin" --checkpoint "$scratch/replicas.shm.ckpt" --output "$scratch/scores.one" >"$scratch/score"
-"$scratch/replicas.shm" generate --prompt Once --tokens 20 --checkpoint "$scratch/replicas.shm.ckpt" >"$scratch/text"
+"$scratch/replicas.shm" generate --prompt Once --tokens 20 --samples 3 --checkpoint "$scratch/replicas.shm.ckpt" >"$scratch/text"
 for name in replicas.two replicas.four; do
   count=$(test $name = replicas.two && echo 2 || echo 4)
   ok "$name: scores on $count hosts" on_hosts $count $name score --data "$scratch/data.bin" \
     --checkpoint "$scratch/replicas.shm.ckpt" --output "$scratch/scores.$name"
   ok "$name: the same" cmp "$scratch/scores.one" "$scratch/scores.$name"
   is "$name: one host prints the result" "$(cat "$scratch"/out.[1-$count])" "$(cat "$scratch/score")"
-  ok "$name: generates on $count hosts" on_hosts $count $name generate --prompt Once --tokens 20 \
+  ok "$name: generates on $count hosts" on_hosts $count $name generate --prompt Once --tokens 20 --samples 3 \
     --checkpoint "$scratch/replicas.shm.ckpt"
   is "$name: the same" "$(cat "$scratch"/out.[1-$count])" "$(cat "$scratch/text")"
 done
-ok "weights.two: generates on 2 hosts" on_hosts 2 weights.two generate --prompt Once --tokens 20 \
+ok "weights.two: generates on 2 hosts" on_hosts 2 weights.two generate --prompt Once --tokens 20 --samples 3 \
   --checkpoint "$scratch/replicas.shm.ckpt"
 is "weights.two: the same" "$(cat "$scratch"/out.[12])" "$(cat "$scratch/text")"
 # Replicas that shard their weights all score; each on its own windows, whose results come to the first one's host.

@@ -83,7 +83,7 @@ for kind in none use; do
     "$("$gen" -p report -s pipeline.ranks=2 -s pipeline.stages_per_rank=2 $settings "$scratch/model.cfg" | kinds)"
 done
 is "info names what some rank has" "$("$scratch/looped2_use" info | grep '^ *rank ' | tr -s ' ')" \
-  " rank arena weights gradients moments gathered activations constants window losses cache live slots"
+  " rank arena weights gradients moments gathered activations constants window losses live slots"
 ok "the report knows" sh -c "'$gen' -p report -s data_parallel.shard=optimizer '$scratch/model.cfg' | grep -q '\"placed_bytes\": $(bytes_of ranks1_optimizer arena_bytes),'"
 
 # go_on NAME FROM: trains NAME on to step 8 from a copy of FROM's checkpoint; leaves NAME.FROM.log and its checkpoint.

@@ -260,6 +260,21 @@ static void the_cache_has_the_size_of_its_prompts(void **state) {
   }
 }
 
+/* So that another group's step may run meanwhile. */
+static void no_step_of_generation_waits_for_all_ranks(void **state) {
+  (void)state;
+  struct pen_plan *plan = make_plan(topology_text("llama", "1f1b", 4, 1, 4, ""));
+  for (uint32_t i = 0; i < plan->profile_count; i++) {
+    const struct pen_profile *profile = &plan->profiles[i];
+    const bool generates = profile->kind == PEN_GENERATE || profile->kind == PEN_CACHED;
+    uint32_t waits = 0;
+    for (uint32_t n = 0; n < profile->ranks[0].action_count; n++)
+      waits += profile->ranks[0].actions[n].kind == PEN_WAIT_NORM;
+    assert_int_equal(waits, generates ? 0 : 1);
+  }
+  pen_free_all();
+}
+
 static void a_gpu_has_no_cache(void **state) {
   (void)state;
   struct pen_plan *plan = make_plan(topology_text("llama", "1f1b", 2, 1, 4, "/* cuda */"));
@@ -272,6 +287,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(wrong_caches_are_rejected),
       cmocka_unit_test(the_cache_has_the_size_of_its_prompts),
+      cmocka_unit_test(no_step_of_generation_waits_for_all_ranks),
       cmocka_unit_test(a_gpu_has_no_cache),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
