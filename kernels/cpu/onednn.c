@@ -180,7 +180,7 @@ static int make_variant(struct onednn_product *p, int variant) {
 }
 
 void *pen_onednn_prepare(enum pen_op_kind kind, enum pen_dtype dtype,
-                         const int64_t dim[PEN_DIMS_MAX], pen_kernel *fallback) {
+                         const int64_t dim[PEN_DIMS_MAX], pen_kernel *fallback, int falls_back) {
   for (struct onednn_product *p = products; p != NULL; p = p->next)
     if (p->geometry->kind == kind && p->dtype == dtype && memcmp(p->dim, dim, sizeof p->dim) == 0)
       return p;
@@ -189,7 +189,7 @@ void *pen_onednn_prepare(enum pen_op_kind kind, enum pen_dtype dtype,
   *p = (struct onednn_product){.geometry = geometry_of(kind),
                                .dtype = dtype,
                                .dim = {dim[PEN_ROWS], dim[PEN_IN], dim[PEN_OUT], dim[PEN_SPLITS]}};
-  if (p->dim[PEN_SPLITS] > 0 || !describe_tensors(p) ||
+  if (falls_back || p->dim[PEN_SPLITS] > 0 || !describe_tensors(p) ||
       !(p->geometry->adds || make_variant(p, PLAIN)) || !make_variant(p, ADDED)) {
     if (fallback == NULL) return NULL; /* what was created is kept */
     p->fallback = fallback;
@@ -240,8 +240,8 @@ int pen_onednn_suits_cpu(void) { return 0; }
 const char *pen_onednn_open(void) { return NULL; }
 
 void *pen_onednn_prepare(enum pen_op_kind kind, enum pen_dtype dtype,
-                         const int64_t dim[PEN_DIMS_MAX], pen_kernel *fallback) {
-  (void)kind, (void)dtype, (void)dim, (void)fallback;
+                         const int64_t dim[PEN_DIMS_MAX], pen_kernel *fallback, int falls_back) {
+  (void)kind, (void)dtype, (void)dim, (void)fallback, (void)falls_back;
   return NULL;
 }
 

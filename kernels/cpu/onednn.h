@@ -19,10 +19,11 @@ int pen_onednn_suits_cpu(void);
 const char *pen_onednn_open(void);
 
 /* Prepares LINEAR, AFFINE, their _DX or _DW for these dims and a dtype (also f32, for tests). If
- * the library does not support them, or the weight is split, calls run `fallback`; if that is null,
- * returns null. Allocates, and grows the shared scratchpad; ends the program without memory. */
+ * `falls_back` is set, the library does not support them, or the weight is split, calls run
+ * `fallback`; if that is null, returns null. Allocates, and grows the shared scratchpad; ends the
+ * program without memory. */
 void *pen_onednn_prepare(enum pen_op_kind kind, enum pen_dtype dtype,
-                         const int64_t dim[PEN_DIMS_MAX], pen_kernel *fallback);
+                         const int64_t dim[PEN_DIMS_MAX], pen_kernel *fallback, int falls_back);
 
 /* Runs any of these six; pen_onednn_prepare() returned call->prepared. The addend may be the
  * result. The library itself makes small allocations in each call. */

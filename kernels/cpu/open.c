@@ -97,11 +97,18 @@ pen_kernel *pen_kernel_of(enum pen_op_kind kind, enum pen_dtype dtype) {
   return pen_row_op(kind, dtype, set->op[kind] ? set->op[kind] : plain[kind][dtype]);
 }
 
+/* A product of one row, as of a token, takes as long as reading the weight (vector/few_rows.h); by
+ * oneDNN 2.6 1.7 times as long. */
+static int has_faster_own(enum pen_op_kind kind, const int64_t *dim) {
+  return kind == PEN_OP_LINEAR && dim[PEN_ROWS] == 1 && !products_are("library");
+}
+
 void *pen_cpu_prepare_product(enum pen_op_kind kind, enum pen_dtype dtype,
                               const int64_t dim[PEN_DIMS_MAX]) {
   if (!is_product(kind)) return NULL;
   for (int i = 0; i < 3; i++) assert(dim[i] > 0 && dim[i] <= INT_MAX); /* BLAS counts in int */
   return dtype == PEN_BF16 && onednn_bf16
-             ? pen_onednn_prepare(kind, dtype, dim, plain[kind][PEN_BF16])
+             ? pen_onednn_prepare(kind, dtype, dim, plain[kind][PEN_BF16],
+                                  has_faster_own(kind, dim))
              : NULL;
 }

@@ -36,7 +36,7 @@ static void run_wide(enum pen_op_kind kind, struct pen_call *call) {
     if (call->operand[i] && !stays(kind, i))
       wide.operand[i] = floats_of(call->operand[i], count_of(kind, call->dim, i));
   if (call->operand[last] == call->operand[last - 1]) wide.operand[last] = wide.operand[last - 1];
-  wide.prepared = pen_onednn_prepare(kind, PEN_F32, wide.dim, NULL);
+  wide.prepared = pen_onednn_prepare(kind, PEN_F32, wide.dim, NULL, 0);
   assert_non_null(wide.prepared);
   pen_onednn_product(&wide);
   if (!stays(kind, last))
@@ -49,7 +49,7 @@ void run_product(enum pen_op_kind kind, struct pen_call *call) {
     run_wide(kind, call);
     return;
   }
-  call->prepared = pen_onednn_prepare(kind, PEN_BF16, call->dim, NULL);
+  call->prepared = pen_onednn_prepare(kind, PEN_BF16, call->dim, NULL, 0);
   assert_non_null(call->prepared);
   pen_onednn_product(call);
 }
@@ -57,11 +57,11 @@ void run_product(enum pen_op_kind kind, struct pen_call *call) {
 static void a_shape_is_prepared_once(void **state) {
   (void)state;
   const int64_t dim[PEN_DIMS_MAX] = {5, 6, 7}, other[PEN_DIMS_MAX] = {5, 7, 6};
-  void *first = pen_onednn_prepare(PEN_OP_LINEAR, PEN_F32, dim, NULL);
+  void *first = pen_onednn_prepare(PEN_OP_LINEAR, PEN_F32, dim, NULL, 0);
   assert_non_null(first);
-  assert_ptr_equal(pen_onednn_prepare(PEN_OP_LINEAR, PEN_F32, dim, NULL), first);
-  assert_ptr_not_equal(pen_onednn_prepare(PEN_OP_LINEAR, PEN_F32, other, NULL), first);
-  assert_ptr_not_equal(pen_onednn_prepare(PEN_OP_AFFINE, PEN_F32, dim, NULL), first);
+  assert_ptr_equal(pen_onednn_prepare(PEN_OP_LINEAR, PEN_F32, dim, NULL, 0), first);
+  assert_ptr_not_equal(pen_onednn_prepare(PEN_OP_LINEAR, PEN_F32, other, NULL, 0), first);
+  assert_ptr_not_equal(pen_onednn_prepare(PEN_OP_AFFINE, PEN_F32, dim, NULL, 0), first);
 }
 
 static int others;
@@ -72,8 +72,8 @@ static void unsupported_products_use_the_fallback(void **state) {
   (void)state;
   if (pen_onednn_suits_cpu()) return; /* it can */
   struct pen_call call = {.dim = {5, 6, 7}};
-  assert_null(pen_onednn_prepare(PEN_OP_LINEAR, PEN_BF16, call.dim, NULL));
-  call.prepared = pen_onednn_prepare(PEN_OP_LINEAR, PEN_BF16, call.dim, other_product);
+  assert_null(pen_onednn_prepare(PEN_OP_LINEAR, PEN_BF16, call.dim, NULL, 0));
+  call.prepared = pen_onednn_prepare(PEN_OP_LINEAR, PEN_BF16, call.dim, other_product, 0);
   assert_non_null(call.prepared);
   pen_onednn_product(&call);
   assert_int_equal(others, 1);
@@ -84,7 +84,7 @@ static void split_weights_use_the_fallback(void **state) {
   (void)state;
   struct pen_call call = {.dim = {5, 6, 7, 2}};
   const int before = others;
-  call.prepared = pen_onednn_prepare(PEN_OP_LINEAR, PEN_BF16, call.dim, other_product);
+  call.prepared = pen_onednn_prepare(PEN_OP_LINEAR, PEN_BF16, call.dim, other_product, 0);
   assert_non_null(call.prepared);
   pen_onednn_product(&call);
   assert_int_equal(others, before + 1);

@@ -18,6 +18,7 @@ BF16_SOURCES = \
   %reldir%/tile.h \
   %reldir%/vector.h
 F32_SOURCES = \
+  %reldir%/few_rows.h \
   %reldir%/normal.c \
   %reldir%/optimizer.c \
   %reldir%/product.c \
@@ -42,6 +43,6 @@ libkernels_avx512_a_SOURCES = $(VECTOR_SOURCES)
 libkernels_avx512_a_CFLAGS = $(KERNEL_FLAGS) -DPEN_ISA=avx512 -mavx512f -mavx512dq -mavx512bw -mavx512vl -mavx2 -mfma
 libkernels_avx512_bf16_a_SOURCES = $(BF16_SOURCES)
 libkernels_avx512_bf16_a_CFLAGS = $(libkernels_avx512_a_CFLAGS) -DPEN_STORED_BF16
-libkernels_avx512bf16_a_SOURCES = $(BF16_SOURCES) %reldir%/product.h %reldir%/product_pairs.c
+libkernels_avx512bf16_a_SOURCES = $(BF16_SOURCES) %reldir%/few_rows.h %reldir%/product.h %reldir%/product_pairs.c
 libkernels_avx512bf16_a_CFLAGS = $(KERNEL_FLAGS) -DPEN_ISA=avx512bf16 -mavx512bf16 -mavx512dq -mavx512vl -mavx2 -mfma -DPEN_STORED_BF16 -DPEN_PAIRS
 endif

@@ -49,21 +49,21 @@ inline_always elements load_elements(const stored *from, size_t left) {
 #endif
 }
 
-/* sum += a times a row of the right factor. Compilers hoist broadcasts until sums are spilled (GCC
- * 12: a sixth of the rate), so that inline assembly fixes the order where registers are few. For
- * pairs it makes the broadcast part of the instruction (1% of the rate), which treats subnormal
- * numbers as zero; without it the upper halves come first. */
-inline_always void multiply_row(vf sum[VECTORS], const element *a, const elements b[VECTORS]) {
+/* sum += a times some vectors of a row of the right factor. Compilers hoist broadcasts until sums
+ * are spilled (GCC 12: a sixth of the rate), so that inline assembly fixes the order where
+ * registers are few. For pairs it makes the broadcast part of the instruction (1% of the rate),
+ * which treats subnormal numbers as zero; without it the upper halves come first. */
+inline_always void multiply_row(vf *sum, const element *a, const elements *b, int vectors) {
 #if defined TILE_PAIRS && defined PEN_PAIRS
   UNROLL
-  for (int v = 0; v < VECTORS; v++)
+  for (int v = 0; v < vectors; v++)
     __asm__("vdpbf16ps %1%{1to16%}, %2, %0" : "+v"(sum[v]) : "m"(*a), "v"(b[v]));
 #elif defined TILE_PAIRS
   uint32_t pair;
   memcpy(&pair, a, sizeof pair);
   const vu x = pair - (vu){0};
   UNROLL
-  for (int v = 0; v < VECTORS; v++) {
+  for (int v = 0; v < vectors; v++) {
     sum[v] = madd((vf)(x & 0xffff0000), (vf)(b[v] & 0xffff0000), sum[v]);
     sum[v] = madd((vf)(x << 16), (vf)(b[v] << 16), sum[v]);
   }
@@ -71,12 +71,12 @@ inline_always void multiply_row(vf sum[VECTORS], const element *a, const element
   vf x;
   __asm__ volatile("vbroadcastss %1, %0" : "=x"(x) : "m"(*a));
   UNROLL
-  for (int v = 0; v < VECTORS; v++)
+  for (int v = 0; v < vectors; v++)
     __asm__ volatile("vfmadd231ps %2, %1, %0" : "+x"(sum[v]) : "x"(x), "x"(b[v]));
 #else
   const vf x = splat(*a);
   UNROLL
-  for (int v = 0; v < VECTORS; v++) sum[v] = madd(x, b[v], sum[v]);
+  for (int v = 0; v < vectors; v++) sum[v] = madd(x, b[v], sum[v]);
 #endif
 }
 
@@ -87,7 +87,8 @@ inline_always void multiply_step(vf sum[ROWS][VECTORS], size_t rows,
   UNROLL
   for (int v = 0; v < VECTORS; v++) right[v] = load(b + v * LANES);
   UNROLL
-  for (size_t r = 0; r < rows; r++) multiply_row(sum[r], base[r / 3] + r % 3 * a_row, right);
+  for (size_t r = 0; r < rows; r++)
+    multiply_row(sum[r], base[r / 3] + r % 3 * a_row, right, VECTORS);
 }
 
 /* Advances the bases by a step. With 64-byte vectors each base is updated by itself: otherwise the

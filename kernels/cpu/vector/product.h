@@ -14,7 +14,7 @@
  *     left rows     [HEIGHT][depth + LINE]  only if rows are a multiple of 2 KiB apart, and so map
  *                                           to few cache sets, or start within an element
  *
- * Each thread (threads.h) has copies of its own.
+ * Each thread (threads.h) has copies of its own. Few rows are multiplied without them (few_rows.h).
  *
  * Elements that k does not fill are zero. Otherwise the left factor is not copied. Sums start at
  * zero in the registers; the addend is read when the tile is stored.
@@ -91,17 +91,18 @@ inline_always struct sum_target target_at(const struct sum_target *p, size_t i, 
   return to;
 }
 
-inline_always void store_sums(const struct sum_target *to, vf sum[ROWS][VECTORS], size_t rows) {
+/* The first `width` columns of each row; so does store_rounded(). */
+inline_always void store_sums(const struct sum_target *to, vf sum[ROWS][VECTORS], size_t rows,
+                              size_t width) {
   UNROLL
   for (size_t r = 0; r < rows; r++) UNROLL
-  for (int v = 0; v < VECTORS; v++) {
-    const size_t at = r * to->row + v * LANES;
-    if (to->addend) sum[r][v] = load(to->addend + at) + sum[r][v];
-    store(to->result + at, sum[r][v]);
+  for (size_t v = 0; v < VECTORS; v++) {
+    const size_t at = r * to->row + v * LANES, left = width > v * LANES ? width - v * LANES : 0;
+    if (to->addend) sum[r][v] = load_n(to->addend + at, left) + sum[r][v];
+    store_n(to->result + at, sum[r][v], left);
   }
 }
 
-/* The first `width` columns of each row. */
 inline_always void store_rounded(const struct sum_target *to, vf sum[ROWS][VECTORS], size_t rows,
                                  size_t width) {
   const struct pen_rounding *place = &to->rounded;
@@ -139,7 +140,7 @@ inline_always void multiply_tile(const struct tile *t, size_t rows, size_t a_row
   if (rounds(&t->to))
     store_rounded(&t->to, sum, rows, PANEL);
   else
-    store_sums(&t->to, sum, rows);
+    store_sums(&t->to, sum, rows, PANEL);
 }
 
 typedef void tile_function(const struct tile *);
@@ -204,17 +205,23 @@ static void copy_panels(element *to, const struct pen_matrix *right, size_t firs
 static void copy_strips(element *to, const struct pen_matrix *left, size_t first, size_t i,
                         size_t rows, size_t numbers, size_t ask);
 
-/* Copies a panel of a right factor that is stored transposed, by rows of k; squares are transposed
- * in registers. */
+/* LANES columns and as many steps of a right factor that is stored transposed, by rows of k, with
+ * the columns of a step adjacent. Missing ones are zero. */
+inline_always void load_square(vf square[LANES], const stored *from, size_t row, size_t numbers,
+                               size_t width) {
+  UNROLL
+  for (size_t i = 0; i < LANES; i++)
+    square[i] = i < width ? (vf)load_elements(from + i * row, numbers) : (vf){0};
+  transpose(square);
+}
+
+/* Copies a panel of such a factor. */
 static void copy_panel_transposed(element *to, const stored *from, size_t row, size_t numbers,
                                   size_t width) {
   for (size_t half = 0; half < PANEL; half += LANES)
     for (size_t k = 0; k < numbers; k += LANES * NUMBERS) {
       vf square[LANES];
-      for (size_t i = 0; i < LANES; i++)
-        square[i] = half + i < width ? (vf)load_elements(from + (half + i) * row + k, numbers - k)
-                                     : (vf){0};
-      transpose(square);
+      load_square(square, from + half * row + k, row, numbers - k, width > half ? width - half : 0);
       const size_t step = k / NUMBERS, steps = least(LANES, steps_of(numbers - k));
       for (size_t i = 0; i < steps; i++) store((float *)to + (step + i) * PANEL + half, square[i]);
     }
@@ -311,6 +318,8 @@ static void multiply_share_of_rows(const void *context, size_t thread, size_t fi
   multiply_block(&b, first * SHARE_ROWS, least(past * SHARE_ROWS, b.product->m), 0, b.columns);
 }
 
+#include "kernels/cpu/vector/few_rows.h"
+
 /* If there are many rows for each thread, threads take rows, and each copies all panels: it then
  * reads its own rows of the left factor alone, which it often has in its cache. (Panels that
  * threads copy together take 4% longer.) If not, or if rows would be copied, they take panels. */
@@ -319,7 +328,8 @@ static void divide_block(const struct product_block *b) {
   if (!p->left.transposed && p->m >= 2 * HEIGHT * pen_threads_count())
     pen_parallel_for((p->m + SHARE_ROWS - 1) / SHARE_ROWS, multiply_share_of_rows, b);
   else
-    pen_parallel_for((b->columns + PANEL - 1) / PANEL, multiply_share_of_panels, b);
+    pen_parallel_for((b->columns + PANEL - 1) / PANEL,
+                     is_few(p) ? multiply_share_of_few : multiply_share_of_panels, b);
 }
 
 void PEN_NAME(multiply)(const struct pen_product *p) {
