@@ -32,10 +32,13 @@ struct pen_adamw_tensor {
   double weight_decay;
   double rate; /* a factor of settings->learning_rate */
   uint64_t lag;
-  double momentum; /* of sgd_step(), as the next */
+  double momentum; /* of sgd_step() and muon_step(), as the next */
   bool nesterov;
-  uint8_t optimizer; /* which function is to be called; these read neither it nor the next */
-  uint32_t weight;   /* which weight of the plan */
+  uint8_t optimizer;    /* which function is to be called; these read neither it nor the next */
+  uint32_t weight;      /* which weight of the plan */
+  uint8_t parts, steps; /* of muon_step(), as the next two: see struct pen_muon */
+  size_t rows;
+  void *workspace;
 };
 
 /* UPDATE on each of the tensors; no two overlap. The settings, except those of a tensor, are on
@@ -96,6 +99,7 @@ struct pen_device {
   void (*sum_arrays)(float *y, const float *const *x, size_t arrays, size_t count, void *stream);
   pen_optimizer_step *adamw_step; /* as pen_adamw_step(), with its bits */
   pen_optimizer_step *sgd_step;   /* as pen_sgd_step() over exp_avg, with its bits */
+  pen_optimizer_step *muon_step;  /* as pen_muon_step() over exp_avg; null: the device has none */
   /* *settings = *base with the gradient_scale that clips the gradients to clip_norm: min(1,
    * clip_norm / (norm + 1e-6)), the norm being the root of the sum of the entries of `stats`, or
    * with `infinity_norm` their maximum; all on the device. Entry i of part p is stats[p * stride +

@@ -108,6 +108,14 @@ void pen_adamw_step(float *parameter, float *gradient, float *exp_avg, float *ex
 void pen_sgd_step(float *parameter, float *gradient, float *buffer, size_t count,
                   const struct pen_sgd *settings);
 
+/* One step of Muon (Jordan et al. 2024) on a matrix [rows, columns], in f32: u as that of
+ * pen_sgd_step(); then of each part, transposed if it has more rows than columns, U =
+ * NEWTON_SCHULZ(u); p *= 1 - learning_rate weight_decay; p -= learning_rate .2 sqrt(max(rows,
+ * columns of the part)) U (Liu et al. 2025); then g = 0. Where u is not finite it counts as 0, and
+ * b stays. Workspace: that of NEWTON_SCHULZ for a part, and at least 4 bytes an element. */
+void pen_muon_step(float *parameter, float *gradient, float *buffer,
+                   const struct pen_muon *settings, void *workspace);
+
 /* y[i] = deviation * n(key, first + i), n standard normal: Philox4x32-10 (Salmon et al. 2011) on a
  * 128-bit counter, Box-Muller in f64. A value depends on the index first + i alone. */
 void pen_normal(float *y, size_t count, uint64_t first, const uint32_t key[2], double deviation);

@@ -78,4 +78,12 @@ struct pen_sgd {
   bool nesterov;
 };
 
+/* The same for Muon, and the matrix: its columns are `parts` matrices of equally many, side by
+ * side, each of which is updated by itself, with `steps` of NEWTON_SCHULZ. */
+struct pen_muon {
+  double learning_rate, momentum, weight_decay, gradient_scale;
+  bool nesterov;
+  size_t rows, columns, parts, steps;
+};
+
 #endif

@@ -21,6 +21,8 @@ libgen_a_SOURCES += \
   %reldir%/kept_buffers.h \
   %reldir%/layout.c \
   %reldir%/layout.h \
+  %reldir%/muon.c \
+  %reldir%/muon.h \
   %reldir%/pack.c \
   %reldir%/pack.h \
   %reldir%/pack_first_fit.c \

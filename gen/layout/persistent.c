@@ -5,6 +5,7 @@
 #include "gen/base/error.h"
 #include "gen/layout/audit.h"
 #include "gen/layout/device_state.h"
+#include "gen/layout/muon.h"
 #include "gen/layout/weights.h"
 #include "gen/model/op_signature.h"
 #include "gen/model/splits.h"
@@ -280,11 +281,17 @@ static void place_audit(const struct pen_layout_state *l, size_t profile_count, 
   memory->audit_offset = allocate_persistent(end, most, &memory->audit_bytes);
 }
 
+static void place_muon(const struct pen_layout_state *l, uint32_t rank, uint64_t *end) {
+  struct pen_rank_memory *memory = &l->memory[rank];
+  const uint64_t bytes = pen_muon_bytes(l->partition, l->input->graph, rank);
+  if (bytes) memory->muon_offset = allocate_persistent(end, bytes, &memory->muon_bytes);
+}
+
 /* After the receive region: first what other processes read or write (the copy of a tied weight,
  * with replicas gradients, those of one microbatch, with tensor ranks their slots, and what peers
  * read of weights), then
- * weights, bf16 copies, gradients, moments, losses, snapshot, audit memory, device control
- * block, constants. A plan that does not train has neither gradients nor moments. */
+ * weights, bf16 copies, gradients, moments, losses, snapshot, audit memory, workspace of Muon,
+ * device control block, constants. A plan that does not train has neither gradients nor moments. */
 void pen_place_persistent(struct pen_layout_state *l, size_t profile_count, uint32_t rank,
                           struct pen_staged_inputs *feeds) {
   struct pen_plan *plan = l->plan;
@@ -325,6 +332,7 @@ void pen_place_persistent(struct pen_layout_state *l, size_t profile_count, uint
   memory->snapshot_offset = end;
   if (trains && l->topology->memory_snapshot) place_snapshot(plan, memory, rank, &end);
   place_audit(l, profile_count, rank, &end);
+  place_muon(l, rank, &end);
   if (pen_device_row(plan->device)->on_host)
     end = pen_shard_staging_place(l, profile_count, rank, end);
   else

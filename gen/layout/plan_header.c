@@ -23,6 +23,7 @@ static struct pen_optimizer optimizer_settings(const struct pen_topology *t) {
                                 .epsilon = t->optimizer_epsilon,
                                 .momentum = t->optimizer_momentum,
                                 .nesterov = t->optimizer_nesterov,
+                                .ns_steps = (uint32_t)t->optimizer_ns_steps,
                                 .clip_norm = t->optimizer_clip_norm,
                                 .warmup_steps = (uint64_t)t->optimizer_warmup_steps,
                                 .steps = (uint64_t)t->optimizer_steps,

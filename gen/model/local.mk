@@ -20,6 +20,8 @@ libgen_a_SOURCES += \
   %reldir%/liveness.c \
   %reldir%/liveness.h \
   %reldir%/model.h \
+  %reldir%/muon.c \
+  %reldir%/muon.h \
   %reldir%/op_signature.c \
   %reldir%/op_signature.h \
   %reldir%/split_head.c \

@@ -85,8 +85,13 @@ static uint32_t add_split(struct pen_graph *graph, const struct split *of, uint3
 
 /* The current split of a tensor, whose splits are added at the first call. */
 static uint32_t split_of(struct pen_graph *graph, const struct split *of) {
-  if (graph->splits == 1)
-    return pen_graph_weight(graph, of->name, of->dim[0], of->dim[1], of->initial, of->deviation);
+  if (graph->splits == 1) {
+    const uint32_t whole =
+        pen_graph_weight(graph, of->name, of->dim[0], of->dim[1], of->initial, of->deviation);
+    struct pen_weight *weight = &graph->weight[graph->value[whole].weight];
+    if (weight->optimizer == PEN_OPTIMIZER_MUON) weight->matrix_parts = (uint32_t)of->groups;
+    return whole;
+  }
   uint32_t value = pen_weight_of_block(graph, split_name(of->name, split_index(graph)));
   if (value != PEN_NONE) return value;
   if (of->tied) graph->tied = (uint32_t)graph->weight_count;

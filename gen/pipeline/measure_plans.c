@@ -99,7 +99,8 @@ static void take_replicas(struct pen_topology *t, int64_t replicas) {
   t->fallbacks = NULL;
 }
 
-/* Costs by flops; memory as the step alone needs it. */
+/* Costs by flops; memory as the step alone needs it. Of Muon the time of an element is AdamW's:
+ * what NEWTON_SCHULZ adds follows from flops (gen/timing/step_time.c). */
 static void take_defaults(struct pen_topology *t) {
   t->costs_forward = t->costs_backward_input = t->costs_backward_weight = t->costs_send =
       t->costs_send_host = t->costs_reduce = t->costs_gather = (struct pen_reals){.count = 0};
@@ -108,6 +109,7 @@ static void take_defaults(struct pen_topology *t) {
   t->memory_snapshot = t->memory_audit = false;
   t->generate_prompts = 0;
   t->shapes_sequence = t->shapes_microbatches = (struct pen_integers){.count = 0};
+  if (t->optimizer_name == PEN_OPTIMIZER_MUON) t->optimizer_name = PEN_OPTIMIZER_ADAMW;
   t->optimizer_weight_decay_groups = t->optimizer_groups = (struct pen_strings){.count = 0};
 }
 

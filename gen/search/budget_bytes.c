@@ -11,6 +11,7 @@
 
 #include "gen/base/arena.h"
 #include "gen/layout/audit.h"
+#include "gen/layout/muon.h"
 #include "gen/layout/persistent.h"
 #include "gen/layout/stage_buffers.h"
 #include "gen/partition/partition.h"
@@ -73,7 +74,8 @@ struct pen_stage_hold pen_stage_hold_of(const struct pen_partition *partition,
 
 double pen_resident_bytes(const struct pen_partition *partition, struct pen_graph *const *graph,
                           uint32_t rank) {
-  double bytes = (double)pen_audit_bytes(partition, graph, rank, NULL);
+  double bytes = (double)(pen_audit_bytes(partition, graph, rank, NULL) +
+                          pen_aligned(pen_muon_bytes(partition, graph, rank)));
   for (uint32_t stage = 0; stage < partition->stage_count; stage++)
     if (partition->rank_of[stage] == rank)
       bytes += (double)pen_stage_resident_bytes(partition, graph[stage]);

@@ -2,19 +2,41 @@
  *
  * After its last action a rank sums the squares of its gradients. No rank updates a weight before
  * all have done so. So the step ends when the slowest rank has updated its weights, after the last
- * rank has its norm. Where shards differ in size the largest one counts. */
+ * rank has its norm. Where shards differ in size the largest one counts. What NEWTON_SCHULZ adds to
+ * the time of an element takes as long as so many flops of the forward programs. */
 #include "gen/timing/step_time.h"
 
 #include <math.h>
 
 #include "gen/base/arena.h"
+#include "gen/model/muon.h"
+#include "gen/model/op_signature.h"
 #include "gen/model/splits.h"
 #include "runtime/plan/shard.h"
 
-/* What a rank has to do after its actions, in elements. */
+/* What a rank has to do after its actions, in elements, and the flops of NEWTON_SCHULZ. */
 struct rank_elements {
   uint64_t normed, updated;
+  double flops;
 };
+
+static double muon_flops(const struct pen_graph *graph, size_t weight) {
+  int64_t dim[PEN_DIMS_MAX];
+  if (!pen_muon_dims(graph, weight, dim)) return 0;
+  return graph->weight[weight].matrix_parts *
+         pen_signature_flops(pen_signature_of(PEN_OP_NEWTON_SCHULZ), dim);
+}
+
+/* What a flop of the forward programs takes. */
+static double time_of_flop(const struct pen_cost_model *cost,
+                           const struct pen_partition *partition) {
+  double flops = 0, forward = 0;
+  for (uint32_t s = 0; s < partition->stage_count; s++) {
+    flops += pen_program_flops(&cost->graph[s]->program[PEN_PROGRAM_F]);
+    forward += cost->alone[s].forward;
+  }
+  return flops > 0 ? forward / flops : 0;
+}
 
 /* [rank]; the sums are exact in any order of the weights. */
 static struct rank_elements *elements_of(const struct pen_cost_model *cost,
@@ -30,6 +52,7 @@ static struct rank_elements *elements_of(const struct pen_cost_model *cost,
       if (!pen_graph_has_weight(graph, w) || weight->frozen || pen_is_tied_head(graph, w)) continue;
       of_rank->normed += pen_shard_most(weight->count, shards);
       of_rank->updated += pen_shard_most(weight->count, updated_by);
+      of_rank->flops += muon_flops(graph, w);
     }
   }
   return elements;
@@ -42,11 +65,13 @@ struct pen_step_time pen_step_time(const struct pen_cost_model *cost,
   struct rank_elements *elements = elements_of(cost, partition);
   const struct pen_timing *whole = timing->whole ? timing->whole : timing;
   if (timing->whole) order = timing->whole_order;
+  const double flop = time_of_flop(cost, partition);
   double normed = timing->makespan, longest = 0, sum = 0;
   for (uint32_t rank = 0; rank < partition->rank_count; rank++) {
     const uint32_t count = order->count[rank];
     const double norm = cost->norm_element * (double)elements[rank].normed,
-                 update = cost->update_element * (double)elements[rank].updated;
+                 update = cost->update_element * (double)elements[rank].updated +
+                          flop * elements[rank].flops;
     normed = fmax(normed, (count ? whole->end[rank][count - 1] : 0) + norm);
     longest = fmax(longest, update);
     sum += norm + update;

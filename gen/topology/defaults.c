@@ -11,12 +11,14 @@
 #include "gen/topology/schedule_table.h"
 #include "gen/topology/tensor_parallel.h"
 #include "gen/topology/settings.h"
+#include "gen/topology/weight_optimizer.h"
 #include "runtime/plan/plan.h"
 
 enum pen_device_kind pen_device_auto = PEN_DEVICE_CPU;
 
 enum { LOSS_ROWS_ON_GPU = 2048 }; /* enough for the full throughput of the matrix products */
 #define LOCAL_THETA 10000.0       /* of Gemma 3 */
+#define MUON_MOMENTUM 0.95        /* Jordan et al. 2024 */
 
 /* ---- missing settings ---- */
 
@@ -189,12 +191,15 @@ static void default_model(struct pen_topology *t) {
 
 /* Training that is shorter than its warm-up has no decay. */
 static void default_optimizer(struct pen_topology *t) {
+  const bool muon = pen_optimizer_is_used(t, PEN_OPTIMIZER_MUON);
   int64_t left = t->optimizer_steps - t->optimizer_warmup_steps,
           tenth = (t->optimizer_steps + 9) / 10;
   if (left < 0)
     t->optimizer_decay_steps = 0;
   else if (!t->has_optimizer_decay_steps && t->optimizer_decay == PEN_DECAY_WSD)
     t->optimizer_decay_steps = tenth < left ? tenth : left;
+  if (!t->has_optimizer_momentum) t->optimizer_momentum = muon ? MUON_MOMENTUM : 0;
+  if (!t->has_optimizer_nesterov) t->optimizer_nesterov = muon && t->optimizer_momentum > 0;
 }
 
 static void default_cluster(struct pen_topology *t) {

@@ -300,9 +300,9 @@ static void resolve(struct pen_topology *topology, const struct pen_topology *ma
   take_defaults(topology);
   pen_topology_require(topology);
   if (main) pen_fallback_resolve(topology, main);
+  pen_optimizer_groups_read(topology);
   pen_topology_set_defaults(topology);
   pen_topology_sort_shapes(topology);
-  pen_optimizer_groups_read(topology);
   pen_topology_validate(topology);
   pen_topology_expand_lists(topology);
 }

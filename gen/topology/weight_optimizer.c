@@ -1,7 +1,8 @@
 /* weight_optimizer.c: the optimizer, the rate and the weight decay of each tensor.
  *
- * By default all tensors have optimizer.name and the scheduled rate; those of two dimensions have
- * optimizer.weight_decay, norm gains and biases have 0 (as in nanoGPT and llm.c). A group
+ * By default all tensors have optimizer.name and the scheduled rate, but with "muon" only matrices
+ * of layers have it, and others "adamw"; those of two dimensions have optimizer.weight_decay, norm
+ * gains and biases have 0 (as in nanoGPT and llm.c). A group
  * "ENDING=DECAY" of optimizer.weight_decay_groups sets the decay of the tensors whose names have
  * that ending; one of optimizer.groups sets any of the three, and its decay counts before the
  * other's. Of each list the first group that matches counts. The rate of a group is a factor of the
@@ -106,7 +107,8 @@ void pen_optimizer_groups_read(struct pen_topology *t) {
 }
 
 bool pen_optimizer_is_used(const struct pen_topology *t, enum pen_optimizer_kind optimizer) {
-  bool used = t->optimizer_name == optimizer;
+  bool used = t->optimizer_name == optimizer ||
+              (t->optimizer_name == PEN_OPTIMIZER_MUON && optimizer == PEN_OPTIMIZER_ADAMW);
   for (size_t i = 0; i < t->optimizer_groups.count; i++)
     used = used || t->optimizer_group[i].name == (int)optimizer;
   return used;
@@ -116,15 +118,16 @@ bool pen_optimizer_has_setting(const struct pen_topology *t, const struct pen_se
   static const struct {
     const char *name;
     enum pen_optimizer_kind optimizer;
-  } own[] = {{"beta1", PEN_OPTIMIZER_ADAMW},
-             {"beta2", PEN_OPTIMIZER_ADAMW},
-             {"epsilon", PEN_OPTIMIZER_ADAMW},
-             {"momentum", PEN_OPTIMIZER_SGD},
-             {"nesterov", PEN_OPTIMIZER_SGD}};
+  } own[] = {{"beta1", PEN_OPTIMIZER_ADAMW},   {"beta2", PEN_OPTIMIZER_ADAMW},
+             {"epsilon", PEN_OPTIMIZER_ADAMW}, {"momentum", PEN_OPTIMIZER_SGD},
+             {"nesterov", PEN_OPTIMIZER_SGD},  {"momentum", PEN_OPTIMIZER_MUON},
+             {"nesterov", PEN_OPTIMIZER_MUON}, {"ns_steps", PEN_OPTIMIZER_MUON}};
+  bool listed = false, used = false;
   if (strcmp(setting->group, "optimizer") != 0) return true;
   for (size_t i = 0; i < sizeof own / sizeof *own; i++)
-    if (!strcmp(setting->name, own[i].name)) return pen_optimizer_is_used(t, own[i].optimizer);
-  return true;
+    if (!strcmp(setting->name, own[i].name))
+      listed = true, used = used || pen_optimizer_is_used(t, own[i].optimizer);
+  return used || !listed;
 }
 
 /* The first group with an ending of the name; null: there is none. */
@@ -181,10 +184,24 @@ static uint32_t moments_of(const struct pen_topology *topology, int optimizer) {
   return without ? 0 : most[optimizer];
 }
 
-void pen_weight_optimizer_set(const struct pen_topology *topology, struct pen_weight *weight) {
+/* Only a matrix of a layer has Muon. */
+static int optimizer_of(const struct pen_topology *t, const struct pen_weight *weight,
+                        const struct pen_optimizer_group *group, bool in_layer) {
+  const bool named = group && group->name != PEN_UNSET,
+             is_muon = (named ? group->name : (int)t->optimizer_name) == PEN_OPTIMIZER_MUON;
+  if (!is_muon || (in_layer && weight->dim_count == 2))
+    return named ? group->name : (int)t->optimizer_name;
+  if (named)
+    pen_topology_fail(t, "optimizer.groups",
+                      "name=muon for matrices of the layers alone; %s is none", weight->tensor);
+  return PEN_OPTIMIZER_ADAMW;
+}
+
+void pen_weight_optimizer_set(const struct pen_topology *topology, struct pen_weight *weight,
+                              bool in_layer) {
   const struct pen_optimizer_group *group = group_of(topology, weight->tensor);
-  const int optimizer =
-      group && group->name != PEN_UNSET ? group->name : (int)topology->optimizer_name;
+  const int optimizer = optimizer_of(topology, weight, group, in_layer);
+  weight->matrix_parts = 1;
   weight->optimizer = (uint8_t)optimizer;
   weight->rate = group && group->rate >= 0 ? group->rate : 1;
   weight->weight_decay = group && group->weight_decay >= 0

@@ -27,8 +27,10 @@ bool pen_optimizer_has_setting(const struct pen_topology *topology,
                                const struct pen_setting *setting);
 
 /* Sets the optimizer, rate, weight_decay and moment_count of a weight by its tensor's name, its
- * dim_count, and whether it is frozen. */
-void pen_weight_optimizer_set(const struct pen_topology *topology, struct pen_weight *weight);
+ * dim_count, whether it is frozen, and whether it is of a layer; matrix_parts is 1. Fails (78) on a
+ * group that names muon for another tensor than a matrix of a layer. */
+void pen_weight_optimizer_set(const struct pen_topology *topology, struct pen_weight *weight,
+                              bool in_layer);
 
 /* Fails (78) on a group of optimizer.weight_decay_groups that is not "ENDING=DECAY". */
 void pen_weight_decay_check_groups(const struct pen_topology *topology);

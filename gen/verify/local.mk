@@ -27,6 +27,7 @@ libgen_a_SOURCES += \
   %reldir%/memory_state.h \
   %reldir%/messages.c \
   %reldir%/moves.c \
+  %reldir%/muon.c \
   %reldir%/op_trace.c \
   %reldir%/op_trace.h \
   %reldir%/persistent.c \

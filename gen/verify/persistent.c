@@ -96,7 +96,8 @@ static bool is_tied_weight(const struct pen_plan *plan, uint32_t weight) {
 /* What its optimizer keeps of a weight from step to step. */
 static uint32_t moments_of(const struct pen_plan *plan, const struct pen_weight *weight) {
   if (weight->frozen) return 0;
-  return weight->optimizer == PEN_OPTIMIZER_ADAMW ? 2 : plan->optimizer.momentum > 0;
+  if (weight->optimizer == PEN_OPTIMIZER_SGD) return plan->optimizer.momentum > 0;
+  return weight->optimizer == PEN_OPTIMIZER_ADAMW ? 2 : 1;
 }
 
 static bool check_moments(const struct pen_rank_context *b, const struct pen_weight *weight) {
@@ -185,6 +186,8 @@ static void add_reserved(const struct pen_rank_context *b, struct range_list *li
     add_range(list, memory->staged_input_offset, memory->device_control_bytes, "a step",
               "the device control block");
   add_range(list, memory->audit_offset, memory->audit_bytes, "an op", "the audit memory");
+  if (memory->muon_bytes)
+    add_range(list, memory->muon_offset, memory->muon_bytes, "UPDATE", "the workspace");
   if (memory->snapshot_bytes)
     add_range(list, memory->snapshot_offset, memory->snapshot_bytes, "weights and moments",
               "the snapshot");
@@ -209,7 +212,7 @@ static bool check_snapshot(const struct pen_rank_context *b) {
 bool pen_check_persistent(const struct pen_rank_context *b) {
   struct range_list list = {.range =
                                 pen_new(5 * (size_t)b->own_weight_count + b->tables->tensor_count +
-                                            2 * (size_t)b->plan->tie_count + 7,
+                                            2 * (size_t)b->plan->tie_count + 8,
                                         sizeof *list.range)};
   bool fine = true;
   for (uint32_t index = 0; index < b->own_weight_count && fine; index++) {

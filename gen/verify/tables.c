@@ -354,8 +354,8 @@ static bool check_rank(struct pen_rank_context *b) {
     if (b->checked->rank_of[stage] == b->rank && !check_stage_tensors(b, stage)) return false;
   for (uint32_t index = 0; index < b->tables->action_count; index++)
     if (!check_action_columns(b, index)) return false;
-  return check_wait_norm(b) && pen_check_audit_memory(b) && pen_check_persistent(b) &&
-         pen_check_cache(b);
+  return check_wait_norm(b) && pen_check_audit_memory(b) && pen_check_muon(b) &&
+         pen_check_persistent(b) && pen_check_cache(b);
 }
 
 /* The weights of the plan grouped by rank: those of each rank's first tensor rank. */

@@ -131,6 +131,7 @@ static void print_rank(struct memory_map *map) {
   print_part(map->out, "moments", m->moment_bytes);
   if (m->snapshot_bytes) print_part(map->out, "snapshot", m->snapshot_bytes);
   if (m->audit_bytes) print_part(map->out, "audit", m->audit_bytes);
+  if (m->muon_bytes) print_part(map->out, "muon", m->muon_bytes);
   if (m->exchange_bytes) print_part(map->out, "exchange", m->exchange_bytes);
   if (m->generation_bytes) print_part(map->out, "cache", m->generation_bytes);
   print_part(map->out, "constants", m->constant_bytes);

@@ -112,6 +112,27 @@ static void sgd_step(const struct pen_adamw_tensor *tensors, size_t tensor_count
   }
 }
 
+static void muon_step(const struct pen_adamw_tensor *tensors, size_t tensor_count,
+                      const struct pen_adamw *settings, void *stream) {
+  (void)stream;
+  for (const struct pen_adamw_tensor *t = tensors; t < tensors + tensor_count; t++) {
+    const struct pen_muon own = {.learning_rate = settings->learning_rate * t->rate,
+                                 .momentum = t->momentum,
+                                 .weight_decay = t->weight_decay,
+                                 .gradient_scale = settings->gradient_scale,
+                                 .nesterov = t->nesterov,
+                                 .rows = t->rows,
+                                 .columns = t->count / t->rows,
+                                 .parts = t->parts,
+                                 .steps = t->steps};
+    if (!isnan(own.gradient_scale))
+      pen_muon_step(t->parameter, t->gradient, t->exp_avg, &own, t->workspace);
+    else
+      memset(t->gradient, 0, t->count * sizeof *t->gradient);
+    if (t->copy != NULL) pen_f32_to_bf16(t->copy, t->parameter, t->count);
+  }
+}
+
 static void f32_to_bf16(uint16_t *to, const float *from, size_t count, void *stream) {
   (void)stream;
   pen_f32_to_bf16(to, from, count);
@@ -189,6 +210,7 @@ const struct pen_device pen_cpu = {
     .sum_arrays = sum_arrays,
     .adamw_step = adamw_step,
     .sgd_step = sgd_step,
+    .muon_step = muon_step,
     .clip_scale = clip_scale,
     .f32_to_bf16 = f32_to_bf16,
     .normal = normal,

@@ -7,6 +7,7 @@ libkernels_a_SOURCES += \
   %reldir%/fused.c \
   %reldir%/instruction_set.c \
   %reldir%/matmul.c \
+  %reldir%/muon.c \
   %reldir%/onednn.c \
   %reldir%/onednn.h \
   %reldir%/open.c \

@@ -43,13 +43,18 @@ struct pen_adamw_tensor pen_updated_tensor(const struct pen_vm *vm, uint32_t wei
       .momentum = vm->plan->optimizer.momentum,
       .nesterov = vm->plan->optimizer.nesterov,
       .optimizer = w->optimizer,
-      .weight = weight};
+      .weight = weight,
+      .parts = (uint8_t)w->matrix_parts,
+      .steps = (uint8_t)vm->plan->optimizer.ns_steps,
+      .rows = w->dim[0],
+      .workspace = vm->arena + vm->memory->muon_offset};
 }
 
 void pen_update_tensors(const struct pen_vm *vm, const struct pen_adamw_tensor *tensors,
                         size_t count) {
-  pen_optimizer_step *const step[PEN_OPTIMIZERS] = {
-      [PEN_OPTIMIZER_ADAMW] = vm->device->adamw_step, [PEN_OPTIMIZER_SGD] = vm->device->sgd_step};
+  pen_optimizer_step *const step[PEN_OPTIMIZERS] = {[PEN_OPTIMIZER_ADAMW] = vm->device->adamw_step,
+                                                    [PEN_OPTIMIZER_SGD] = vm->device->sgd_step,
+                                                    [PEN_OPTIMIZER_MUON] = vm->device->muon_step};
   step[tensors->optimizer](tensors, count, vm->adamw, vm->streams.compute);
 }
 

@@ -43,7 +43,13 @@ static bool is_stored(const struct pen_safetensors *stored, const struct pen_wei
                                           !has_no_moments(stored, weight));
 }
 
-/* Fails if the file has moments of another optimizer of a weight. */
+static bool same_ending(int optimizer, int other) {
+  return strcmp(pen_checkpoint_suffix(optimizer, PEN_CHECKPOINT_EXP_AVG),
+                pen_checkpoint_suffix(other, PEN_CHECKPOINT_EXP_AVG)) == 0;
+}
+
+/* Fails if the file has moments of another optimizer of a weight. Optimizers whose moments have one
+ * ending keep the same, which each continues. */
 static void refuse_other_moments(const struct pen_safetensors *stored, const char *path,
                                  const struct pen_weight *weight) {
   static const char *const names[PEN_OPTIMIZERS] = {
@@ -54,14 +60,19 @@ static void refuse_other_moments(const struct pen_safetensors *stored, const cha
     struct pen_weight as_other = *weight;
     char name[PEN_STORED_NAME_BYTES];
     as_other.optimizer = (uint8_t)other;
-    if (other != weight->optimizer &&
+    if (!same_ending(other, weight->optimizer) &&
         pen_safetensors_has(stored,
                             pen_checkpoint_tensor_name(name, &as_other, PEN_CHECKPOINT_EXP_AVG))) {
+      int second = other + 1;
+      while (second < PEN_OPTIMIZERS && !same_ending(other, second)) {
+        second++;
+      }
       pen_fail(
           PEN_EXIT_DATA,
-          "%s: tensor %s is a moment of %s, and optimizer.name of this run is \"%s\" for it: train"
-          " --init takes the weights of a checkpoint alone",
-          path, name, names[other], names[weight->optimizer]);
+          "%s: tensor %s is a moment of %s%s%s, and optimizer.name of this run is \"%s\" for it: "
+          "train --init takes the weights of a checkpoint alone",
+          path, name, names[other], second < PEN_OPTIMIZERS ? " or " : "",
+          second < PEN_OPTIMIZERS ? names[second] : "", names[weight->optimizer]);
     }
   }
 }

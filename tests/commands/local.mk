@@ -61,6 +61,7 @@ COMMAND_TESTS = \
   %reldir%/metrics.t \
   %reldir%/microbatch_losses.t \
   %reldir%/optimizer.t \
+  %reldir%/muon.t \
   %reldir%/optimizer_groups.t \
   %reldir%/options.t \
   %reldir%/packed_files.t \
@@ -114,6 +115,7 @@ EXTRA_DIST += $(COMMAND_TESTS) \
   %reldir%/sharding.t \
   %reldir%/convert_hf.py \
   %reldir%/masks_hf.py \
+  %reldir%/muon.py \
   %reldir%/optimizer_groups.py \
   %reldir%/csv_torch.py \
   %reldir%/families_torch.py \

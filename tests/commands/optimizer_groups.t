@@ -79,7 +79,7 @@ ok "one more with shards on two ranks" run layer 3 moved
 ok "the same weights" cmp whole.ckpt/latest/model.safetensors moved/latest/model.safetensors
 ok "the same moments" cmp whole.ckpt/latest/optimizer.safetensors moved/latest/optimizer.safetensors
 ok "without groups" build plain plain.cfg
-fails "moments of SGD" 65 'momentum_buffer is a moment of sgd, and optimizer.name of this run is "adamw" for it' run plain 4 moved
+fails "moments of SGD" 65 'momentum_buffer is a moment of sgd or muon, and optimizer.name of this run is "adamw" for it' run plain 4 moved
 
 # ---- settings
 refuses() { # MESSAGE GROUP
@@ -91,7 +91,7 @@ refuses 'no settings' 'norm.weight: '
 refuses '"speed=2" is none of rate=, weight_decay= and name=' 'norm.weight: speed=2'
 refuses 'rate=-1: a finite number, 0 or more' 'norm.weight: rate=-1'
 refuses 'rate is given twice' 'norm.weight: rate=1 rate=2'
-refuses 'name=muon: "adamw" or "sgd"' 'norm.weight: name=muon'
+refuses 'name=lion: "adamw", "sgd" or "muon"' 'norm.weight: name=lion'
 refuses 'endings of the model*no name has the ending of "bias"' 'norm.weight bias: rate=2'
 wrong() { # GROUP: in place of the second of the file
   sed "s/{ endings = \[\"embed_tokens.*/$1,/" groups.cfg >wrong.cfg

@@ -133,7 +133,7 @@ data_parallel.unit	CHOICE	"stage" or "layer"
 data_parallel.reduce	CHOICE	"step" or "microbatch"
 data_parallel.shard_ranks	INTEGER	a whole number from 1 to 4096
 data_parallel.reshard	CHOICE	"step" or "use"
-optimizer.name	CHOICE	"adamw" or "sgd"
+optimizer.name	CHOICE	"adamw", "sgd" or "muon"
 optimizer.learning_rate	REAL	a finite number above 0
 optimizer.warmup_steps	INTEGER	a whole number from 0 to 1000000000000
 optimizer.decay	CHOICE	"constant", "linear", "cosine" or "wsd"

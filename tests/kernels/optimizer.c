@@ -1,10 +1,11 @@
 /* optimizer.c: pen_sum_arrays() and its order, pen_sum_squares() and its blocks, pen_max_abs(),
- * pen_adamw_step() and pen_sgd_step() against f64. */
+ * pen_adamw_step(), pen_sgd_step() and pen_muon_step() against f64. */
 #include "tests/support/kernels_support.h"
 
 #include <float.h>
 
 #include "kernels/adamw_correction.h"
+#include "kernels/device.h"
 
 static const size_t counts[] = {0, 1, 5, 16, 4095, 4096, 4097, 3 * 4096, 5 * 4096 + 77};
 enum { COUNTS = sizeof counts / sizeof *counts };
@@ -249,6 +250,113 @@ static void sgd_skips_what_is_not_finite(void **state) {
   }
 }
 
+/* ---- Muon ---- */
+
+/* y[m,n] = x[m,k] z, z[k,n], or [n,k] if it is transposed. */
+static void product(double *y, const double *x, const double *z, size_t m, size_t k, size_t n,
+                    bool transposed) {
+  for (size_t i = 0; i < m; i++)
+    for (size_t j = 0; j < n; j++) {
+      y[i * n + j] = 0;
+      for (size_t l = 0; l < k; l++)
+        y[i * n + j] += x[i * k + l] * (transposed ? z[j * k + l] : z[l * n + j]);
+    }
+}
+
+/* Newton-Schulz iterations on x[m,n] as Jordan et al. 2024 have them, m at most n. */
+static void orthogonalize(double *x, size_t m, size_t n, size_t steps) {
+  double *a = doubles(m * m), *aa = doubles(m * m), *y = doubles(m * n), norm = 0;
+  for (size_t i = 0; i < m * n; i++) norm += x[i] * x[i];
+  for (size_t i = 0; i < m * n; i++) x[i] /= sqrt(norm) + 1e-7;
+  for (size_t step = 0; step < steps; step++) {
+    product(a, x, x, m, n, m, true);
+    product(aa, a, a, m, m, m, false);
+    for (size_t i = 0; i < m * m; i++) a[i] = -4.7750 * a[i] + 2.0315 * aa[i];
+    product(y, a, x, m, m, n, false);
+    for (size_t i = 0; i < m * n; i++) x[i] = 3.4445 * x[i] + y[i];
+  }
+}
+
+/* Part `part` of the matrix p becomes that of the next step. */
+static void update_part(double *p, const double *u, size_t part, const struct pen_muon *s) {
+  const size_t columns = s->columns / s->parts, first = part * columns;
+  const bool high = s->rows > columns;
+  const size_t m = high ? columns : s->rows, n = high ? s->rows : columns;
+  double *x = doubles(m * n);
+  for (size_t r = 0; r < s->rows; r++)
+    for (size_t c = 0; c < columns; c++)
+      x[high ? c * n + r : r * n + c] = u[r * s->columns + first + c];
+  orthogonalize(x, m, n, s->steps);
+  for (size_t r = 0; r < s->rows; r++)
+    for (size_t c = 0; c < columns; c++) {
+      double *at = &p[r * s->columns + first + c];
+      *at = *at * (1 - s->learning_rate * s->weight_decay) -
+            s->learning_rate * .2 * sqrt((double)n) * x[high ? c * n + r : r * n + c];
+    }
+}
+
+static void *muon_workspace(const struct pen_muon *s) {
+  const size_t columns = s->columns / s->parts, least = s->rows < columns ? s->rows : columns,
+               most = s->rows < columns ? columns : s->rows, copy = s->rows * s->columns * 4;
+  const int64_t dim[PEN_DIMS_MAX] = {(int64_t)least, (int64_t)most, (int64_t)s->steps};
+  const size_t bytes = pen_cpu.workspace_bytes(PEN_OP_NEWTON_SCHULZ, PEN_F32, dim);
+  return bytes_at(bytes > copy ? bytes : copy, 0);
+}
+
+/* Ten steps: wide, high, of three matrices, without momentum, by one iteration. */
+static void muon_matches_the_formula(void **state) {
+  static const struct pen_muon kinds[] = {{3e-2, 0.95, 0.1, 0.37, true, 24, 40, 1, 5},
+                                          {3e-2, 0.95, 0, 1, false, 57, 19, 1, 5},
+                                          {3e-2, 0.9, 0.1, 0.37, true, 16, 48, 3, 5},
+                                          {3e-2, 0.9, 0.1, 0.37, true, 32, 48, 3, 4},
+                                          {3e-2, 0, 0.1, 0.37, false, 1, 33, 1, 1}};
+  for (size_t kind = 0; kind < sizeof kinds / sizeof *kinds; kind++) {
+    const struct pen_muon *s = &kinds[kind];
+    const size_t count = s->rows * s->columns;
+    const struct optimizer_tensors t = fresh(count);
+    double *p = doubles(count), *b = doubles(count), *u = doubles(count);
+    for (size_t i = 0; i < count; i++) p[i] = (double)t.p[i], b[i] = 0, t.m[i] = 0;
+    for (unsigned step = 0; step < 10; step++) {
+      const float *g = random_floats(count, 10 + step);
+      memcpy(t.g, g, count * sizeof *g);
+      for (size_t i = 0; i < count; i++) {
+        const double scaled = (double)g[i] * s->gradient_scale;
+        b[i] = s->momentum * b[i] + scaled;
+        u[i] = s->nesterov ? scaled + s->momentum * b[i] : b[i];
+      }
+      for (size_t part = 0; part < s->parts; part++) update_part(p, u, part, s);
+      pen_muon_step(t.p, t.g, t.m, s, muon_workspace(s));
+      for (size_t i = 0; i < count; i++) assert_true(t.g[i] == 0);
+    }
+    assert_near("p", t.p, p, count, 1e-5, 1e-2);
+    assert_near("b", t.m, b, count, 1e-5, 1e-2);
+    free_tensors(state);
+  }
+}
+
+/* Its element counts as 0, and keeps its momentum. A gradient of 0 leaves the decay alone. */
+static void muon_takes_what_is_not_finite_for_0(void **state) {
+  static const struct pen_muon s = {3e-2, 0.9, 0.1, 0.5, true, 8, 12, 1, 5};
+  static const float spoilt[] = {NAN, INFINITY, -INFINITY};
+  for (size_t at = 0; at < 96; at++) {
+    const struct optimizer_tensors old = fresh(96), good = fresh(96), bad = fresh(96);
+    good.g[at] = good.m[at] = 0;
+    bad.g[at] = spoilt[at % 3];
+    pen_muon_step(good.p, good.g, good.m, &s, muon_workspace(&s));
+    pen_muon_step(bad.p, bad.g, bad.m, &s, muon_workspace(&s));
+    good.m[at] = old.m[at];
+    assert_same_bits("p", bad.p, good.p, 96 * sizeof(float));
+    assert_same_bits("b", bad.m, good.m, 96 * sizeof(float));
+    free_tensors(state);
+  }
+  const struct optimizer_tensors old = fresh(96), zero = fresh(96);
+  for (size_t i = 0; i < 96; i++) zero.g[i] = zero.m[i] = 0;
+  pen_muon_step(zero.p, zero.g, zero.m, &s, muon_workspace(&s));
+  for (size_t i = 0; i < 96; i++)
+    assert_true(zero.p[i] == old.p[i] * (float)(1 - s.learning_rate * s.weight_decay));
+  free_tensors(state);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(squares_are_summed),
@@ -260,6 +368,8 @@ int main(void) {
       cmocka_unit_test(adamw_matches_the_formula),
       cmocka_unit_test(sgd_matches_the_formula),
       cmocka_unit_test(sgd_skips_what_is_not_finite),
+      cmocka_unit_test(muon_matches_the_formula),
+      cmocka_unit_test(muon_takes_what_is_not_finite_for_0),
       cmocka_unit_test(corrections_are_of_the_power),
       cmocka_unit_test(adamw_may_be_split_anywhere),
       cmocka_unit_test(a_gradient_of_nan_changes_nothing),

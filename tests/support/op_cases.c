@@ -350,6 +350,9 @@ const struct op_case op_cases[] = {
     {PEN_OP_INDEX_SELECT, {9, 21, 7}, {0}, 7, 0, 0, FOR_CONTRACT | FOR_CUDA},
     {PEN_OP_INDEX_SELECT, {ROW_COUNT, 61, 7}, {0}, 7, 0, 0, FOR_ROWS},
     {PEN_OP_INDEX_SELECT, {3, 64, 7}, {0}, 7, 0, 0, FOR_CUDA},
+    {PEN_OP_NEWTON_SCHULZ, {13, 40, 5}, {0}, 0, 0, 0, FOR_CONTRACT},
+    {PEN_OP_NEWTON_SCHULZ, {1, 1, 2}, {0}, 0, 0, 0, FOR_CONTRACT},
+    {PEN_OP_NEWTON_SCHULZ, {203, 801, 2}, {0}, 0, 0, 0, FOR_THREADS},
 };
 const size_t op_case_count = sizeof op_cases / sizeof *op_cases;
 

@@ -27,6 +27,9 @@ struct pen_vector_kernels {
                      const double correction[2]); /* 1 - beta1^updates, 1 - beta2^updates */
   void (*sgd_step)(float *parameter, float *gradient, float *buffer, size_t count,
                    const struct pen_sgd *settings);
+  void (*momentum_step)(float *gradient, float *buffer, size_t count,
+                        const struct pen_muon *settings);
+  void (*combine)(float *y, const float *x, size_t count, float a, float b);
   void (*sum_arrays)(float *y, const float *const *x, size_t arrays, size_t first, size_t past);
   void (*normal)(float *y, size_t count, uint64_t first, const uint32_t key[2], double deviation);
   pen_multiply *multiply; /* for bf16: by pairs; null if the instruction set has none */
@@ -64,6 +67,9 @@ void PEN_NAME(adamw_step)(float *parameter, float *gradient, float *exp_avg, flo
                           const double correction[2]);
 void PEN_NAME(sgd_step)(float *parameter, float *gradient, float *buffer, size_t count,
                         const struct pen_sgd *settings);
+void PEN_NAME(momentum_step)(float *gradient, float *buffer, size_t count,
+                             const struct pen_muon *settings);
+void PEN_NAME(combine)(float *y, const float *x, size_t count, float a, float b);
 void PEN_NAME(sum_arrays)(float *y, const float *const *x, size_t arrays, size_t first,
                           size_t past);
 void PEN_NAME(normal)(float *y, size_t count, uint64_t first, const uint32_t key[2],

@@ -1,5 +1,5 @@
 /* optimizer.c: pen_sum_arrays(), pen_sum_squares(), pen_max_abs(), pen_adamw_step() and
- * pen_sgd_step() (kernels.h).
+ * pen_sgd_step() (kernels.h), and what pen_muon_step() does element by element.
  */
 #include <math.h>
 
@@ -115,5 +115,28 @@ void PEN_NAME(sgd_step)(float *parameter, float *gradient, float *buffer, size_t
     store_n(parameter + i, choose(good, madd(u, splat(rate), old_p * keep), old_p), n);
     if (buffer) store_n(buffer + i, choose(good, b, old_b), n);
     store_n(gradient + i, splat(0.0f), n);
+  }
+}
+
+/* g becomes u, which counts as 0 where it is not finite. */
+void PEN_NAME(momentum_step)(float *gradient, float *buffer, size_t count,
+                             const struct pen_muon *s) {
+  const float scale = (float)s->gradient_scale;
+  const vf momentum = splat((float)s->momentum);
+  for (size_t i = 0; i < count; i += LANES) {
+    const size_t n = count - i;
+    const vf g = load_n(gradient + i, n) * scale, old_b = load_n(buffer + i, n),
+             b = madd(old_b, momentum, g), u = s->nesterov ? madd(b, momentum, g) : b;
+    const vi good = (u < splat(INFINITY)) & (u > splat(-INFINITY));
+    store_n(buffer + i, choose(good, b, old_b), n);
+    store_n(gradient + i, choose(good, u, splat(0.0f)), n);
+  }
+}
+
+/* y = a x + b y */
+void PEN_NAME(combine)(float *y, const float *x, size_t count, float a, float b) {
+  for (size_t i = 0; i < count; i += LANES) {
+    const size_t n = count - i;
+    store_n(y + i, madd(load_n(x + i, n), splat(a), load_n(y + i, n) * b), n);
   }
 }

@@ -1,0 +1,31 @@
+/* muon.c: what UPDATE needs for the matrices of Muon (see muon.h).
+ *
+ * They are computed one after the other (pen_muon_step() of kernels/kernels.h): the memory is the
+ * workspace of NEWTON_SCHULZ, and before and after it a copy of the gradient with other places. */
+#include "gen/layout/muon.h"
+
+#include "gen/model/muon.h"
+#include "gen/model/op_signature.h"
+#include "gen/topology/topology.h"
+
+static uint64_t weight_bytes(const struct pen_graph *graph, size_t weight) {
+  const struct pen_topology *t = graph->topology;
+  int64_t dim[PEN_DIMS_MAX];
+  if (!pen_muon_dims(graph, weight, dim)) return 0;
+  const uint64_t copy = graph->weight[weight].count * sizeof(float),
+                 workspace = pen_signature_workspace_bytes(
+                     pen_signature_of(PEN_OP_NEWTON_SCHULZ), t->cluster_device,
+                     (uint32_t)t->cluster_threads_per_rank, PEN_F32, dim);
+  return copy > workspace ? copy : workspace;
+}
+
+uint64_t pen_muon_bytes(const struct pen_partition *partition, struct pen_graph *const *graph,
+                        uint32_t rank) {
+  uint64_t most = 0;
+  for (uint32_t s = 0; s < partition->stage_count; s++)
+    for (size_t i = 0; partition->rank_of[s] == rank && i < graph[s]->weight_count; i++) {
+      const uint64_t bytes = weight_bytes(graph[s], i);
+      if (bytes > most) most = bytes;
+    }
+  return most;
+}

@@ -1,0 +1,11 @@
+/* muon.h: the matrices that Muon updates. */
+#ifndef PEN_MODEL_MUON_H
+#define PEN_MODEL_MUON_H
+
+#include "gen/model/graph.h"
+
+/* Whether UPDATE runs NEWTON_SCHULZ for a weight of the graph, once for each of its matrix_parts;
+ * then `dim` has the dims of the op. */
+bool pen_muon_dims(const struct pen_graph *graph, size_t weight, int64_t dim[PEN_DIMS_MAX]);
+
+#endif

@@ -1,0 +1,49 @@
+/* muon.c: each matrix that Muon updates is whole in the memory of the process that updates it, all
+ * of its tensor, and there is a workspace for the largest. That nothing else is in it is checked
+ * with what persists (persistent.c). */
+#include "gen/model/op_signature.h"
+#include "gen/verify/internal.h"
+
+/* The parts of a matrix have equally many columns; only Muon knows of parts. */
+static bool check_matrix(const struct pen_rank_context *b, const struct pen_weight *weight) {
+  const bool is_muon = weight->optimizer == PEN_OPTIMIZER_MUON;
+  if (!is_muon && weight->matrix_parts != 1)
+    return pen_problem_note(b->checked->problem, b->rank, PEN_NONE,
+                            "%s has %u parts, but muon does not update it", weight->name,
+                            weight->matrix_parts);
+  if (!is_muon || weight->frozen) return true;
+  if (weight->dim_count != 2 || weight->split_count != 1 ||
+      (b->plan->sharding != PEN_SHARD_NONE && pen_group_size(b->plan, PEN_SHARD) > 1))
+    return pen_problem_note(b->checked->problem, b->rank, PEN_NONE,
+                            "muon updates %s, which is not a whole matrix", weight->name);
+  return (weight->matrix_parts != 0 && weight->dim[1] % weight->matrix_parts == 0) ||
+         pen_problem_note(b->checked->problem, b->rank, PEN_NONE,
+                          "%s has %llu columns, which are not %u parts", weight->name,
+                          (unsigned long long)weight->dim[1], weight->matrix_parts);
+}
+
+static uint64_t needed_bytes(const struct pen_plan *plan, const struct pen_weight *weight) {
+  const int64_t rows = (int64_t)weight->dim[0],
+                columns = (int64_t)(weight->dim[1] / weight->matrix_parts);
+  int64_t dim[PEN_DIMS_MAX] = {rows, columns, plan->optimizer.ns_steps};
+  if (rows > columns) dim[0] = columns, dim[1] = rows;
+  const uint64_t bytes = pen_signature_workspace_bytes(
+      pen_signature_of(PEN_OP_NEWTON_SCHULZ), plan->device, plan->threads_per_rank, PEN_F32, dim);
+  return bytes > weight->count * sizeof(float) ? bytes : weight->count * sizeof(float);
+}
+
+bool pen_check_muon(const struct pen_rank_context *b) {
+  uint64_t needed = 0;
+  for (uint32_t i = 0; i < b->own_weight_count; i++) {
+    const struct pen_weight *weight = &b->plan->weights[b->own_weight[i]];
+    if (!check_matrix(b, weight)) return false;
+    if (weight->optimizer != PEN_OPTIMIZER_MUON || weight->moment_count == 0) continue;
+    const uint64_t bytes = needed_bytes(b->plan, weight);
+    if (bytes > needed) needed = bytes;
+  }
+  if (b->memory->muon_bytes != pen_aligned(needed) || (needed == 0 && b->memory->muon_offset != 0))
+    return pen_problem_note(
+        b->checked->problem, b->rank, PEN_NONE, "the workspace of UPDATE has %llu bytes, not %llu",
+        (unsigned long long)b->memory->muon_bytes, (unsigned long long)pen_aligned(needed));
+  return true;
+}

@@ -1,0 +1,108 @@
+/* verify_muon.c: what the matrices of Muon need, and that the verifier rejects a plan with less
+ * memory, with something else in it, or where a matrix is not one. */
+#include "tests/support/broken.h"
+
+/* The first reason that the verifier gives; "" if it accepts the plan. */
+static const char *reason_of(const struct pen_plan *plan) {
+  struct pen_problem problem = {.rank = PEN_NONE, .action = PEN_NONE};
+  return pen_verify(plan, &problem) ? "" : pen_text("%s", problem.reason);
+}
+
+static void assert_rejects(const struct pen_plan *plan, const char *reason) {
+  if (!strstr(reason_of(plan), reason)) fail_msg("\"%s\" lacks: %s", reason_of(plan), reason);
+}
+
+static struct pen_plan *muon_plan(const char *family, const char *optimizer) {
+  return make_plan(pen_text(
+      "pipeline = { ranks = 2; microbatches = 4; schedule = \"1f1b\"; };"
+      "model = { family = \"%s\"; layers = 2; hidden = 64; heads = 4; ffn = 160; vocab = 257;"
+      " sequence = 64; }; batch = { microbatch = 2; }; cluster = { device = \"cpu\"; };"
+      "optimizer = { learning_rate = 1e-3; steps = 1; name = \"%s\"; };",
+      family, optimizer));
+}
+
+static struct pen_weight *weight_of(const struct pen_plan *plan, const char *ending) {
+  for (uint32_t i = 0; i < plan->weight_count; i++)
+    if (pen_ends_in(plan->weights[i].name, ending, strlen(ending)))
+      return WRITABLE(struct pen_weight, &plan->weights[i]);
+  fail_msg("no weight ends in %s", ending);
+  return NULL;
+}
+
+/* 64 x 160: the matrix, two squares, and the panels of a product in one thread. */
+enum {
+  LLAMA_BYTES =
+      4 * 64 * 160 + 8 * 64 * 64 + 192 + 4 * 160 * 64 + 160 * 160 + 4 * 64 * 160 + 64 * 64 + 256
+};
+
+static void the_workspace_is_that_of_the_largest_matrix(void **state) {
+  (void)state;
+  struct pen_plan *plan = muon_plan("llama", "muon");
+  struct pen_rank_memory *memory = WRITABLE(struct pen_rank_memory, &plan->memory[1]);
+  assert_string_equal(reason_of(plan), "");
+  assert_int_equal(memory->muon_bytes, pen_aligned(LLAMA_BYTES));
+  memory->muon_bytes -= PEN_ALIGNMENT_BYTES;
+  assert_rejects(plan, "the workspace of UPDATE has");
+  memory->muon_bytes += PEN_ALIGNMENT_BYTES;
+  memory->muon_offset -= PEN_ALIGNMENT_BYTES;
+  assert_rejects(plan, "the workspace of UPDATE overlaps");
+  memory->muon_offset = memory->persistent_end;
+  assert_rejects(plan, "the workspace of UPDATE is outside the persistent part");
+  pen_free_all();
+}
+
+static void only_matrices_of_layers_have_muon(void **state) {
+  (void)state;
+  struct pen_plan *plan = muon_plan("llama", "muon");
+  for (uint32_t i = 0; i < plan->weight_count; i++) {
+    const struct pen_weight *weight = &plan->weights[i];
+    const bool muon = strstr(weight->name, ".layers.") && !strstr(weight->name, "norm");
+    assert_int_equal(weight->optimizer, muon ? PEN_OPTIMIZER_MUON : PEN_OPTIMIZER_ADAMW);
+    assert_int_equal(weight->moment_count, muon ? 1 : 2);
+  }
+  weight_of(plan, "q_proj.weight")->moment_count = 2;
+  assert_rejects(plan, "q_proj.weight has 2 moments, not 1");
+  weight_of(plan, "q_proj.weight")->moment_count = 1;
+  weight_of(plan, "layernorm.weight")->optimizer = PEN_OPTIMIZER_MUON;
+  assert_rejects(plan, "layernorm.weight, which is not a whole matrix");
+  pen_free_all();
+}
+
+static void parts_are_equal(void **state) {
+  (void)state;
+  struct pen_plan *plan = muon_plan("gpt2", "muon");
+  struct pen_weight *joined = weight_of(plan, "c_attn.weight");
+  assert_string_equal(reason_of(plan), "");
+  assert_int_equal(joined->matrix_parts, 3);
+  assert_int_equal(weight_of(plan, "c_fc.weight")->matrix_parts, 1);
+  joined->matrix_parts = 5;
+  assert_rejects(plan, "c_attn.weight has 192 columns, which are not 5 parts");
+  joined->matrix_parts = 0;
+  assert_rejects(plan, "which are not 0 parts");
+  joined->matrix_parts = 3;
+  weight_of(plan, "wte.weight")->matrix_parts = 3;
+  assert_rejects(plan, "wte.weight has 3 parts, but muon does not update it");
+  pen_free_all();
+}
+
+static void a_plan_without_muon_has_none(void **state) {
+  (void)state;
+  struct pen_plan *plan = muon_plan("gpt2", "adamw");
+  struct pen_rank_memory *memory = WRITABLE(struct pen_rank_memory, &plan->memory[0]);
+  assert_string_equal(reason_of(plan), "");
+  assert_int_equal(memory->muon_bytes, 0);
+  assert_int_equal(weight_of(plan, "c_attn.weight")->matrix_parts, 1);
+  memory->muon_bytes = PEN_ALIGNMENT_BYTES;
+  assert_rejects(plan, "the workspace of UPDATE has 64 bytes, not 0");
+  pen_free_all();
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(the_workspace_is_that_of_the_largest_matrix),
+      cmocka_unit_test(only_matrices_of_layers_have_muon),
+      cmocka_unit_test(parts_are_equal),
+      cmocka_unit_test(a_plan_without_muon_has_none),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
