@@ -112,10 +112,10 @@ static uint32_t find_chunk(const struct pen_generation_plan *plan,
 }
 
 /* What a step reads of a group. */
-enum part { NOTHING, NEXT_TOKENS, WINDOW };
+enum group_work { NOTHING, NEXT_TOKENS, WINDOW };
 
 struct group_part {
-  enum part part;
+  enum group_work part;
   uint32_t group;
 };
 
