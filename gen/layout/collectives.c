@@ -64,7 +64,7 @@ static void add_shards(struct program_rows *p, const struct pen_op *op,
   const uint32_t weight = put.weight - l->first_weight[p->graph->stage];
   if (pen_is_tied_head(p->graph, weight)) put.weight = l->ties[weight - p->graph->tied].weight;
   if (put.kind == PEN_PUT_ADD) put.staging = p->staged;
-  p->staged += pen_staging_bytes(l->partition, &put, (uint64_t)op->dim[0]);
+  p->staged += pen_staging_bytes(l->partition, &put, &p->graph->weight[weight]);
   add_put(p->rows, put);
 }
 
@@ -182,7 +182,7 @@ static void place_put(struct pen_collective_rows *rows, int kind, uint32_t stage
     put.to_base = PEN_BASE_UNSHARDED;
     put.to = rows->tensor[l->tensor_of[stage][of->value]].offset;
   }
-  put.staging_stride = pen_staging_bytes(l->partition, &put, w->count);
+  put.staging_stride = pen_staging_bytes(l->partition, &put, w);
   add_put(rows, put);
 }
 

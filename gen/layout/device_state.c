@@ -112,7 +112,7 @@ static uint64_t action_staging(const struct pen_put_source *of, int kind, uint64
   for (size_t i = 0; i < list.count; i++) {
     const uint32_t weight = list.put[i].row.weight - of->first_weight;
     most = larger_of(
-        most, pen_staging_bytes(of->partition, &list.put[i].row, of->graph->weight[weight].count));
+        most, pen_staging_bytes(of->partition, &list.put[i].row, &of->graph->weight[weight]));
   }
   pen_free(list.put);
   return others * most;
@@ -125,7 +125,8 @@ static uint64_t program_staging(const struct pen_put_source *of, const struct pe
   for (size_t i = 0; i < program->count; i++) {
     if (program->op[i].kind == PEN_OP_REDUCE_SCATTER) {
       const struct pen_put put = pen_put_of_op(of, &program->op[i]);
-      bytes += pen_staging_bytes(of->partition, &put, (uint64_t)program->op[i].dim[0]);
+      bytes +=
+          pen_staging_bytes(of->partition, &put, &of->graph->weight[put.weight - of->first_weight]);
     } else {
       bytes = 0;
     }

@@ -2,6 +2,7 @@
  * a rank. */
 #include "gen/layout/persistent.h"
 #include <string.h>
+#include "gen/base/arena.h"
 #include "gen/base/error.h"
 #include "gen/layout/audit.h"
 #include "gen/layout/device_state.h"
@@ -16,8 +17,8 @@
 /* ---- sizes ---- */
 
 /* Elements that a data rank keeps of a tensor. */
-static uint64_t kept_count(uint64_t count, uint32_t shards, bool cut) {
-  return cut ? pen_shard_most(count, shards) : count;
+static uint64_t kept_count(const struct pen_weight *weight, uint32_t shards, bool cut) {
+  return cut ? pen_largest_in(pen_division_of(weight, shards)) : weight->count;
 }
 
 /* What a weight takes whatever the activations: value, bf16 copy, and, if it is trained, gradient
@@ -32,11 +33,10 @@ static uint64_t weight_bytes(const struct pen_partition *partition, const struct
   bool bf16_sharded = pen_weight_is_sharded((uint8_t)partition->sharding, has_bf16,
                                             pen_is_tied_head(graph, index), PEN_BF16);
   uint64_t copy =
-      has_bf16 ? pen_aligned(kept_count(weight->count, shards, bf16_sharded) * sizeof(uint16_t))
-               : 0;
+      has_bf16 ? pen_aligned(kept_count(weight, shards, bf16_sharded) * sizeof(uint16_t)) : 0;
   uint64_t whole = pen_aligned(weight->count * sizeof(float));
-  uint64_t shard = pen_aligned(
-      kept_count(weight->count, shards, partition->sharding != PEN_SHARD_NONE) * sizeof(float));
+  uint64_t shard = pen_aligned(kept_count(weight, shards, partition->sharding != PEN_SHARD_NONE) *
+                               sizeof(float));
   uint64_t gradient =
       partition->reduces_microbatches && partition->sharding >= PEN_SHARD_GRADIENTS ? shard : whole;
   bool learns = graph->training && !weight->frozen,
@@ -84,6 +84,33 @@ static uint64_t allocate_persistent(uint64_t *end, uint64_t bytes, uint64_t *cou
   return offset;
 }
 
+/* Offsets of tensors that have sole owners: those of several members of a group may have one. */
+struct owned_place {
+  uint64_t offset, bytes;
+  bool *taken; /* [member] */
+};
+
+struct owned_places {
+  struct owned_place *place;
+  size_t count;
+};
+
+/* The first place that none of the owner's is in; else a new one. */
+static uint64_t allocate_owned(struct owned_places *places, const struct pen_weight *weight,
+                               uint32_t members, uint64_t bytes, uint64_t *end, uint64_t *counted) {
+  const uint32_t owner = weight->sole_owner - 1;
+  size_t n = 0;
+  while (n < places->count && (places->place[n].bytes != bytes || places->place[n].taken[owner]))
+    n++;
+  if (n == places->count) {
+    PEN_RESERVE(places->place, n + 1);
+    places->place[places->count++] = (struct owned_place){allocate_persistent(end, bytes, counted),
+                                                          bytes, pen_new(members, sizeof(bool))};
+  }
+  places->place[n].taken[owner] = true;
+  return places->place[n].offset;
+}
+
 /* Bytes of a rank's constants: one tensor a name. */
 static uint64_t constant_bytes(const struct pen_partition *partition,
                                struct pen_graph *const *graph, uint32_t rank) {
@@ -112,7 +139,7 @@ static bool is_of(const struct pen_plan *plan, const struct pen_weight *weight, 
 
 static uint64_t stored_count(const struct pen_plan *plan, const struct pen_weight *weight,
                              bool cut) {
-  return kept_count(weight->count, pen_group_size(plan, PEN_SHARD), cut);
+  return kept_count(weight, pen_group_size(plan, PEN_SHARD), cut);
 }
 
 static uint64_t gradient_count(const struct pen_plan *plan, const struct pen_weight *weight) {
@@ -232,6 +259,7 @@ static void place_values(struct pen_layout_state *l, uint32_t rank, bool shared,
                          uint64_t *end) {
   struct pen_rank_memory *memory = &l->memory[rank];
   const struct pen_plan *plan = l->plan;
+  struct owned_places places = {.count = 0};
   bool cuts = plan->sharding != PEN_SHARD_NONE;
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     struct pen_weight *weight = &l->weights[i];
@@ -242,8 +270,11 @@ static void place_values(struct pen_layout_state *l, uint32_t rank, bool shared,
     if ((cuts && (weight->value_sharded ? weight->bf16_offset == UINT64_MAX
                                         : trains && !weight->frozen)) != shared)
       continue;
-    weight->value_offset = allocate_persistent(
-        end, value_bytes(l, i, weight->value_sharded, PEN_F32), &memory->weight_bytes);
+    const uint64_t bytes = value_bytes(l, i, weight->value_sharded, PEN_F32);
+    weight->value_offset = weight->value_sharded && weight->sole_owner
+                               ? allocate_owned(&places, weight, pen_group_size(plan, PEN_SHARD),
+                                                bytes, end, &memory->weight_bytes)
+                               : allocate_persistent(end, bytes, &memory->weight_bytes);
   }
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     struct pen_weight *weight = &l->weights[i];
@@ -298,6 +329,7 @@ void pen_place_persistent(struct pen_layout_state *l, size_t profile_count, uint
   struct pen_weight *weights = l->weights;
   struct pen_rank_memory *memory = &l->memory[rank];
   const struct pen_partition *partition = l->partition;
+  struct owned_places owned_places = {.count = 0};
   uint64_t end = memory->receive_bytes;
   bool trains = l->input->kind == PEN_TRAIN,
        shares = trains && pen_group_size(plan, PEN_DATA) > 1 &&
@@ -318,9 +350,12 @@ void pen_place_persistent(struct pen_layout_state *l, size_t profile_count, uint
     if (!is_of(plan, &weights[i], rank)) continue;
     bool learns = trains && !weights[i].frozen;
     uint64_t moment = stored_count(plan, &weights[i], pen_moments_are_sharded(plan)) * 4;
-    weights[i].exp_avg_offset = learns && weights[i].moment_count > 0
-                                    ? allocate_persistent(&end, moment, &memory->moment_bytes)
-                                    : UINT64_MAX;
+    const bool owned = pen_moments_are_sharded(plan) && weights[i].sole_owner;
+    weights[i].exp_avg_offset =
+        !learns || weights[i].moment_count == 0 ? UINT64_MAX
+        : owned ? allocate_owned(&owned_places, &weights[i], pen_group_size(plan, PEN_SHARD),
+                                 moment, &end, &memory->moment_bytes)
+                : allocate_persistent(&end, moment, &memory->moment_bytes);
     weights[i].exp_avg_sq_offset = learns && weights[i].moment_count > 1
                                        ? allocate_persistent(&end, moment, &memory->moment_bytes)
                                        : UINT64_MAX;

@@ -8,6 +8,7 @@
 
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
+#include "gen/model/muon.h"
 #include "gen/model/op_signature.h"
 #include "gen/model/place.h"
 #include "gen/topology/topology.h"
@@ -92,6 +93,7 @@ uint32_t pen_add_weight_row(struct pen_graph *graph, const struct pen_weight *sh
   if (__builtin_mul_overflow(weight->dim[0], weight->dim[1] ? weight->dim[1] : 1, &weight->count))
     pen_stop(PEN_EXIT_TOPOLOGY, "%s: weight %s is too large: " PEN_MODEL_SETTINGS,
              graph->topology->path, weight->name);
+  pen_muon_set_owner(graph);
   return index;
 }
 

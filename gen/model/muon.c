@@ -1,6 +1,7 @@
 /* muon.c: the matrices that Muon updates (see muon.h). */
 #include "gen/model/muon.h"
 
+#include "gen/base/arena.h"
 #include "gen/topology/topology.h"
 
 bool pen_muon_dims(const struct pen_graph *graph, size_t weight, int64_t dim[PEN_DIMS_MAX]) {
@@ -11,4 +12,25 @@ bool pen_muon_dims(const struct pen_graph *graph, size_t weight, int64_t dim[PEN
   dim[1] = rows < columns ? columns : rows;
   dim[2] = graph->topology->optimizer_ns_steps;
   return true;
+}
+
+/* The multiply-adds of an iteration, but for a factor. */
+static double work_of(const struct pen_graph *graph, size_t weight) {
+  int64_t dim[PEN_DIMS_MAX];
+  if (!pen_muon_dims(graph, weight, dim)) return 0;
+  return (double)dim[0] * (double)graph->weight[weight].count;
+}
+
+void pen_muon_set_owner(struct pen_graph *graph) {
+  const size_t last = graph->weight_count - 1;
+  const int64_t members = graph->topology->data_parallel_shard_ranks;
+  if (members < 2 || work_of(graph, last) == 0) return;
+  double *work = pen_new((size_t)members, sizeof *work);
+  int64_t least = 0;
+  for (size_t i = 0; i < last; i++)
+    if (graph->weight[i].sole_owner) work[graph->weight[i].sole_owner - 1] += work_of(graph, i);
+  for (int64_t m = 1; m < members; m++)
+    if (work[m] < work[least]) least = m;
+  graph->weight[last].sole_owner = (uint32_t)least + 1;
+  pen_free(work);
 }

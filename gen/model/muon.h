@@ -8,4 +8,8 @@
  * then `dim` has the dims of the op. */
 bool pen_muon_dims(const struct pen_graph *graph, size_t weight, int64_t dim[PEN_DIMS_MAX]);
 
+/* Gives the last weight of the graph a sole owner, if UPDATE runs NEWTON_SCHULZ for it and data
+ * ranks may shard: the member of a group that has the least to compute of those before. */
+void pen_muon_set_owner(struct pen_graph *graph);
+
 #endif

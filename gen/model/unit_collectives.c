@@ -66,8 +66,8 @@ static uint32_t *number_units(const struct pen_graph *graph) {
 }
 
 static uint64_t kept_count(const struct pen_graph *graph, uint32_t weight) {
-  return pen_shard_most(graph->weight[weight].count,
-                        (uint32_t)graph->topology->data_parallel_shard_ranks);
+  return pen_largest_in(pen_division_of(&graph->weight[weight],
+                                        (uint32_t)graph->topology->data_parallel_shard_ranks));
 }
 
 static struct pen_op *append(struct unit_pass *pass, int kind) {

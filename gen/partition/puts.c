@@ -15,8 +15,9 @@ bool pen_weight_is_sharded(uint8_t sharding, bool has_bf16, bool tied, int dtype
 }
 
 uint64_t pen_staging_bytes(const struct pen_partition *partition, const struct pen_put *put,
-                           uint64_t count) {
-  const uint64_t shard = pen_shard_most(count, pen_group_size(partition, PEN_SHARD));
+                           const struct pen_weight *weight) {
+  const uint64_t shard =
+      pen_largest_in(pen_division_of(weight, pen_group_size(partition, PEN_SHARD)));
   if (put->kind != PEN_PUT_ADD) return 0;
   return put->group == PEN_SHARD
              ? pen_shard_bytes(shard, 1)

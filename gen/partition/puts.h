@@ -40,9 +40,9 @@ void pen_list_puts(const struct pen_put_source *of, int kind, struct pen_stage_p
  * REDUCE_SCATTER, an exchange between tensor ranks. */
 struct pen_put pen_put_of_op(const struct pen_put_source *of, const struct pen_op *op);
 
-/* The staging memory that an ADD of a weight of `count` elements takes for what comes from one
- * other member: its largest cut, aligned; else 0. */
+/* The staging memory that an ADD of a weight takes for what comes from one other member: its
+ * largest cut, aligned; else 0. */
 uint64_t pen_staging_bytes(const struct pen_partition *partition, const struct pen_put *put,
-                           uint64_t count);
+                           const struct pen_weight *weight);
 
 #endif

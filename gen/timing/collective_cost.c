@@ -54,12 +54,12 @@ struct stage_group {
 };
 
 /* Adds to bytes [member] what each has a cut of. */
-static void add_cuts(const struct stage_group *g, const struct pen_put *put, uint64_t count,
-                     uint64_t *bytes) {
+static void add_cuts(const struct stage_group *g, const struct pen_put *put,
+                     const struct pen_weight *weight, uint64_t *bytes) {
+  const struct pen_division d = pen_division_of(weight, g->shards);
   for (uint32_t m = 0; m < g->members.count; m++)
-    bytes[m] +=
-        pen_cut_at(count, put->weight, g->shards, g->shard_groups, put->group, g->first, m).count *
-        pen_dtype_bytes(put->dtype);
+    bytes[m] += pen_cut_at(d, put->weight, g->shard_groups, put->group, g->first, m).count *
+                pen_dtype_bytes(put->dtype);
 }
 
 static enum pen_collective_form form_of(const struct pen_put *put) {
@@ -108,7 +108,7 @@ static size_t run_group(struct program_run *run, size_t op) {
     put = pen_put_of_op(run->source, member);
     run->sequence_of[member->operand[gathers ? 1 : 0]] = run->sequence;
     whole += (double)member->dim[0] * pen_dtype_bytes(put.dtype);
-    add_cuts(run->group, &put, (uint64_t)member->dim[0], bytes);
+    add_cuts(run->group, &put, &run->graph->weight[put.weight - run->source->first_weight], bytes);
   }
   pen_collective_sent(form_of(&put), &run->group->members, bytes, sent);
   double cost = given >= 0 ? given * whole
@@ -262,7 +262,7 @@ static void cost_action(struct stage_costs *s, int kind) {
     memset(bytes, 0, s->group.members.count * sizeof *bytes);
     for (size_t i = 0; i < list.count; i++) {
       const uint32_t weight = list.put[i].row.weight - s->source.first_weight;
-      add_cuts(&s->group, &list.put[i].row, s->source.graph->weight[weight].count, bytes);
+      add_cuts(&s->group, &list.put[i].row, &s->source.graph->weight[weight], bytes);
     }
     pen_collective_sent(form_of(first), &s->group.members, bytes, sent);
     if (g == 0) s->cost->sent[k] = sent[0].within + sent[0].between;

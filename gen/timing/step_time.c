@@ -3,7 +3,8 @@
  * After its last action a rank sums the squares of its gradients. No rank updates a weight before
  * all have done so. So the step ends when the slowest rank has updated its weights, after the last
  * rank has its norm. Where shards differ in size the largest one counts. What NEWTON_SCHULZ adds to
- * the time of an element takes as long as so many flops of the forward programs. */
+ * the time of an element takes as long as so many flops of the forward programs; matrices are
+ * spread evenly over their owners (gen/model/muon.c). */
 #include "gen/timing/step_time.h"
 
 #include <math.h>
@@ -52,7 +53,7 @@ static struct rank_elements *elements_of(const struct pen_cost_model *cost,
       if (!pen_graph_has_weight(graph, w) || weight->frozen || pen_is_tied_head(graph, w)) continue;
       of_rank->normed += pen_shard_most(weight->count, shards);
       of_rank->updated += pen_shard_most(weight->count, updated_by);
-      of_rank->flops += muon_flops(graph, w);
+      of_rank->flops += muon_flops(graph, w) / updated_by;
     }
   }
   return elements;

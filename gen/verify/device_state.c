@@ -49,11 +49,10 @@ static uint64_t most_flags(const struct pen_plan *plan, uint32_t rank) {
   return most;
 }
 
-uint64_t pen_largest_shard(uint64_t count, uint32_t shards) {
+uint64_t pen_largest_shard(struct pen_division d) {
   uint64_t most = 0;
-  for (uint32_t shard = 0; shard < shards; shard++)
-    if (pen_shard_at(count, shards, shard).count > most)
-      most = pen_shard_at(count, shards, shard).count;
+  for (uint32_t shard = 0; shard < d.shards; shard++)
+    if (pen_shard_in(d, shard).count > most) most = pen_shard_in(d, shard).count;
   return most;
 }
 
@@ -69,8 +68,9 @@ static uint64_t norm_workspace_bytes(const struct pen_plan *plan, uint32_t rank)
     uint64_t blocks = 0;
     for (uint32_t i = 0; i < plan->weight_count; i++)
       if (pen_owns_weight(plan, &plan->weights[i], global) && !plan->weights[i].frozen)
-        blocks += (pen_largest_shard(plan->weights[i].count, shards) + PEN_NORM_BLOCK - 1) /
-                  PEN_NORM_BLOCK;
+        blocks +=
+            (pen_largest_shard(pen_division_of(&plan->weights[i], shards)) + PEN_NORM_BLOCK - 1) /
+            PEN_NORM_BLOCK;
     if (blocks > most) most = blocks;
   }
   return most * sizeof(double);

@@ -193,7 +193,7 @@ static bool check_elements(const struct pen_plan *plan, const struct pen_weight 
                             (unsigned long long)elements);
   const uint32_t shards = pen_group_size(plan, PEN_SHARD);
   for (uint32_t shard = 0; shard < shards; shard++) {
-    const struct pen_shard own = pen_shard_at(weight->count, shards, shard);
+    const struct pen_shard own = pen_shard_in(pen_division_of(weight, shards), shard);
     if (own.count > 0 && own.first != counted) break;
     counted += own.count;
   }

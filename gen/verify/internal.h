@@ -8,6 +8,7 @@
 #include "gen/verify/rank_context.h"
 #include "gen/verify/verify.h"
 #include "runtime/plan/plan.h"
+#include "runtime/plan/shard.h"
 
 /* actions.c: the actions of all ranks; fills the indexes of `c`. */
 bool pen_check_actions(struct pen_check_context *c);
@@ -29,8 +30,8 @@ bool pen_check_persistent(const struct pen_rank_context *context);
 /* persistent.c: the bytes of a weight's value (PEN_F32), or of its copy (PEN_BF16), on its rank: of
  * all, or of the largest shard; with the checksum that follows what SEND_V sends. */
 uint64_t pen_value_bytes(const struct pen_plan *plan, uint32_t index, uint8_t dtype);
-/* device_state.c: the elements of the largest of `shards` shards. */
-uint64_t pen_largest_shard(uint64_t count, uint32_t shards);
+/* device_state.c: the elements of the largest shard. */
+uint64_t pen_largest_shard(struct pen_division division);
 /* persistent.c: the bytes of a weight's f32 elements on a rank: of all, or of the largest shard. */
 uint64_t pen_stored_bytes(const struct pen_plan *plan, const struct pen_weight *weight,
                           bool sharded);

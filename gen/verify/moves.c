@@ -68,10 +68,11 @@ static const char *first_difference(const struct pen_put *row, const struct pen_
 
 /* The bytes of the largest cut of a put's weight. */
 static uint64_t largest_cut(const struct pen_plan *plan, const struct pen_put *put) {
-  const uint64_t shard =
-      pen_largest_shard(plan->weights[put->weight].count, pen_group_size(plan, PEN_SHARD));
+  const uint64_t shard = pen_largest_shard(
+      pen_division_of(&plan->weights[put->weight], pen_group_size(plan, PEN_SHARD)));
   return sizeof(float) * (put->group == PEN_SAME_SHARD
-                              ? pen_largest_shard(shard, pen_group_size(plan, PEN_SAME_SHARD))
+                              ? pen_largest_shard((struct pen_division){
+                                    shard, 0, pen_group_size(plan, PEN_SAME_SHARD)})
                               : shard);
 }
 

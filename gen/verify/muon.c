@@ -11,9 +11,13 @@ static bool check_matrix(const struct pen_rank_context *b, const struct pen_weig
     return pen_problem_note(b->checked->problem, b->rank, PEN_NONE,
                             "%s has %u parts, but muon does not update it", weight->name,
                             weight->matrix_parts);
+  const uint32_t members = pen_group_size(b->plan, PEN_SHARD);
+  if (weight->sole_owner > (is_muon && !weight->frozen && members > 1 ? members : 0))
+    return pen_problem_note(b->checked->problem, b->rank, PEN_NONE,
+                            "%s has the sole owner %u of %u", weight->name, weight->sole_owner,
+                            members);
   if (!is_muon || weight->frozen) return true;
-  if (weight->dim_count != 2 || weight->split_count != 1 ||
-      (b->plan->sharding != PEN_SHARD_NONE && pen_group_size(b->plan, PEN_SHARD) > 1))
+  if (weight->dim_count != 2 || weight->split_count != 1 || (members > 1 && !weight->sole_owner))
     return pen_problem_note(b->checked->problem, b->rank, PEN_NONE,
                             "muon updates %s, which is not a whole matrix", weight->name);
   return (weight->matrix_parts != 0 && weight->dim[1] % weight->matrix_parts == 0) ||

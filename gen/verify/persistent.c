@@ -68,7 +68,7 @@ static bool has_training(const struct pen_plan *plan) {
 /* Elements of a weight on a rank: all, or those of the largest shard. */
 static uint64_t kept_count(const struct pen_plan *plan, const struct pen_weight *weight,
                            bool sharded) {
-  return sharded ? pen_largest_shard(weight->count, pen_group_size(plan, PEN_SHARD))
+  return sharded ? pen_largest_shard(pen_division_of(weight, pen_group_size(plan, PEN_SHARD)))
                  : weight->count;
 }
 
@@ -131,20 +131,28 @@ static bool check_sharded(const struct pen_rank_context *b, uint32_t number) {
                           wanted ? "no program reads it there" : "it must be whole");
 }
 
+/* Whether another member of a group has all of what is sharded of a weight. */
+static bool is_elsewhere(const struct pen_plan *plan, const struct pen_weight *weight,
+                         uint32_t member) {
+  return plan->sharding != PEN_SHARD_NONE && weight->sole_owner && weight->sole_owner != member + 1;
+}
+
 static void add_own_weight(const struct pen_rank_context *b, struct range_list *list,
-                           uint32_t number) {
+                           uint32_t number, uint32_t member) {
   const struct pen_plan *plan = b->plan;
   const struct pen_weight *weight = &plan->weights[number];
   const uint64_t bytes = pen_stored_bytes(plan, weight, weight->gradient_sharded),
                  moment = pen_stored_bytes(plan, weight, plan->sharding != PEN_SHARD_NONE);
-  add_range(list, weight->value_offset, pen_value_bytes(plan, number, PEN_F32), weight->name,
-            "value");
+  const bool elsewhere = is_elsewhere(plan, weight, member);
+  if (!weight->value_sharded || !elsewhere)
+    add_range(list, weight->value_offset, pen_value_bytes(plan, number, PEN_F32), weight->name,
+              "value");
   if (weight->bf16_offset != UINT64_MAX)
     add_range(list, weight->bf16_offset, pen_value_bytes(plan, number, PEN_BF16), weight->name,
               "copy");
   if (weight->frozen || !has_training(plan)) return;
   add_range(list, weight->gradient_offset, bytes, weight->name, "gradient");
-  const uint32_t moments = moments_of(plan, weight);
+  const uint32_t moments = elsewhere ? 0 : moments_of(plan, weight);
   if (moments > 0) add_range(list, weight->exp_avg_offset, moment, weight->name, "exp_avg");
   if (moments > 1) add_range(list, weight->exp_avg_sq_offset, moment, weight->name, "exp_avg_sq");
 }
@@ -209,22 +217,34 @@ static bool check_snapshot(const struct pen_rank_context *b) {
                           (unsigned long long)b->memory->snapshot_bytes, (unsigned long long)bytes);
 }
 
-bool pen_check_persistent(const struct pen_rank_context *b) {
+/* What is in the arena of a member of a shard group. */
+static bool check_member(const struct pen_rank_context *b, uint32_t member) {
   struct range_list list = {.range =
                                 pen_new(5 * (size_t)b->own_weight_count + b->tables->tensor_count +
                                             2 * (size_t)b->plan->tie_count + 8,
                                         sizeof *list.range)};
-  bool fine = true;
-  for (uint32_t index = 0; index < b->own_weight_count && fine; index++) {
-    fine = check_sharded(b, b->own_weight[index]) &&
-           check_moments(b, &b->plan->weights[b->own_weight[index]]);
-    add_own_weight(b, &list, b->own_weight[index]);
-  }
+  for (uint32_t index = 0; index < b->own_weight_count; index++)
+    add_own_weight(b, &list, b->own_weight[index], member);
   add_ties(b, &list);
   add_constants_and_losses(b, &list);
   add_reserved(b, &list);
-  fine = fine && check_snapshot(b) && check_ranges(b, &list);
+  const bool fine = check_ranges(b, &list);
   pen_free(list.range);
+  return fine;
+}
+
+/* Members differ in what has a sole owner. */
+bool pen_check_persistent(const struct pen_rank_context *b) {
+  uint32_t members = 1;
+  bool fine = true;
+  for (uint32_t index = 0; index < b->own_weight_count && fine; index++) {
+    const struct pen_weight *weight = &b->plan->weights[b->own_weight[index]];
+    fine = check_sharded(b, b->own_weight[index]) && check_moments(b, weight);
+    if (b->plan->sharding != PEN_SHARD_NONE && weight->sole_owner)
+      members = pen_group_size(b->plan, PEN_SHARD);
+  }
+  fine = fine && check_snapshot(b);
+  for (uint32_t member = 0; member < members && fine; member++) fine = check_member(b, member);
   return fine;
 }
 

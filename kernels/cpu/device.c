@@ -116,6 +116,7 @@ static void muon_step(const struct pen_adamw_tensor *tensors, size_t tensor_coun
                       const struct pen_adamw *settings, void *stream) {
   (void)stream;
   for (const struct pen_adamw_tensor *t = tensors; t < tensors + tensor_count; t++) {
+    if (t->count == 0) continue; /* another data rank has all of it */
     const struct pen_muon own = {.learning_rate = settings->learning_rate * t->rate,
                                  .momentum = t->momentum,
                                  .weight_decay = t->weight_decay,

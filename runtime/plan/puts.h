@@ -13,14 +13,12 @@
 #include "runtime/plan/plan.h"
 #include "runtime/plan/shard.h"
 
-/* Of `count` elements of a weight, those that a member of a group of a data rank has a cut of, with
- * `shards` in a shard group and so many groups. */
-static inline struct pen_shard pen_cut_at(uint64_t count, uint32_t weight, uint32_t shards,
-                                          uint32_t groups, int group, uint32_t data_rank,
-                                          uint32_t member) {
-  const uint32_t owner = group == PEN_SHARD ? member : data_rank % shards;
-  const struct pen_shard shard =
-      pen_shard_at(count, shards, pen_shard_index(weight, owner, shards));
+/* Of a weight, by its index, the elements that a member of a group of a data rank has a cut of,
+ * with so many shard groups. */
+static inline struct pen_shard pen_cut_at(struct pen_division d, uint32_t weight, uint32_t groups,
+                                          int group, uint32_t data_rank, uint32_t member) {
+  const uint32_t owner = group == PEN_SHARD ? member : data_rank % d.shards;
+  const struct pen_shard shard = pen_shard_in(d, pen_shard_index(d, weight, owner));
   if (group == PEN_SHARD) return shard;
   const struct pen_shard cut = pen_shard_at(shard.count, groups, member);
   return (struct pen_shard){shard.first + cut.first, cut.count};
@@ -65,7 +63,7 @@ static inline struct pen_move pen_move_of(const struct pen_plan *plan, const str
   const bool adds = put->kind == PEN_PUT_ADD;
   const uint32_t weight = pen_put_weight(plan, put, global);
   const struct pen_shard cut =
-      pen_cut_at(plan->weights[weight].count, weight, pen_group_size(plan, PEN_SHARD),
+      pen_cut_at(pen_division_of(&plan->weights[weight], pen_group_size(plan, PEN_SHARD)), weight,
                  pen_group_size(plan, PEN_SAME_SHARD), put->group,
                  pen_group_member(plan, global, PEN_DATA), adds ? to : from);
   const uint32_t sender = pen_group_process(plan, global, put->group, from),

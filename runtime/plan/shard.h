@@ -33,22 +33,46 @@ static inline uint64_t pen_shard_bytes(uint64_t count, uint32_t shards) {
   return pen_aligned(pen_shard_most(count, shards) * sizeof(float));
 }
 
+/* How a tensor is divided. */
+struct pen_division {
+  uint64_t count; /* elements */
+  uint32_t sole_owner, shards;
+};
+
+/* Shard `index` of it: with a sole owner its first is all of it. */
+static inline struct pen_shard pen_shard_in(struct pen_division d, uint32_t index) {
+  return d.sole_owner ? (struct pen_shard){0, index == 0 ? d.count : 0}
+                      : pen_shard_at(d.count, d.shards, index);
+}
+
+/* Elements of the largest. */
+static inline uint64_t pen_largest_in(struct pen_division d) {
+  return d.sole_owner ? d.count : pen_shard_most(d.count, d.shards);
+}
+
+static inline struct pen_division pen_division_of(const struct pen_weight *weight,
+                                                  uint32_t shards) {
+  return (struct pen_division){weight->count, weight->sole_owner, shards};
+}
+
 /* The shard of weight `weight` (its index) that a data rank, or the member of its shard group that
- * it is, owns, of `shards`. It rotates with the weight, so that tensors of one block are spread
- * over the data ranks, too. */
-static inline uint32_t pen_shard_index(uint32_t weight, uint32_t data_rank, uint32_t shards) {
-  return (data_rank + shards - weight % shards) % shards;
+ * it is, owns. It rotates with the weight, so that tensors of one block are spread over the data
+ * ranks, too; that of a sole owner is the first. */
+static inline uint32_t pen_shard_index(struct pen_division d, uint32_t weight, uint32_t data_rank) {
+  const uint32_t first = d.sole_owner ? d.sole_owner - 1 : weight;
+  return (data_rank + d.shards - first % d.shards) % d.shards;
 }
 
 /* The same: the shard of a weight, of its gradient and of its moments. */
 static inline struct pen_shard pen_shard_of(const struct pen_plan *plan, uint32_t weight,
                                             uint32_t data_rank) {
-  const uint32_t shards = pen_group_size(plan, PEN_SHARD);
-  return pen_shard_at(plan->weights[weight].count, shards,
-                      pen_shard_index(weight, data_rank, shards));
+  const struct pen_division d =
+      pen_division_of(&plan->weights[weight], pen_group_size(plan, PEN_SHARD));
+  return pen_shard_in(d, pen_shard_index(d, weight, data_rank));
 }
 
-/* The data rank of the first shard group that owns a shard of a weight. */
+/* The data rank of the first shard group that owns a shard of a weight; with a sole owner those of
+ * others have no elements, in whatever order. */
 static inline uint32_t pen_shard_owner(const struct pen_plan *plan, uint32_t weight,
                                        uint32_t shard) {
   return (uint32_t)(((uint64_t)weight + shard) % pen_group_size(plan, PEN_SHARD));
@@ -56,7 +80,7 @@ static inline uint32_t pen_shard_owner(const struct pen_plan *plan, uint32_t wei
 
 /* Elements of the largest shard of a weight. */
 static inline uint64_t pen_shard_most_of(const struct pen_plan *plan, uint32_t weight) {
-  return pen_shard_most(plan->weights[weight].count, pen_group_size(plan, PEN_SHARD));
+  return pen_largest_in(pen_division_of(&plan->weights[weight], pen_group_size(plan, PEN_SHARD)));
 }
 
 /* The elements that a data rank keeps of a tensor of the weight's size: its shard when the tensor

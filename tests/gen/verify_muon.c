@@ -1,5 +1,6 @@
 /* verify_muon.c: what the matrices of Muon need, and that the verifier rejects a plan with less
  * memory, with something else in it, or where a matrix is not one. */
+#include "runtime/plan/shard.h"
 #include "tests/support/broken.h"
 
 /* The first reason that the verifier gives; "" if it accepts the plan. */
@@ -85,6 +86,47 @@ static void parts_are_equal(void **state) {
   pen_free_all();
 }
 
+/* Of 2 replicas each has some of the matrices; momentum of the same size has one place on both. */
+static void owners_share_places(void **state) {
+  (void)state;
+  struct pen_plan *plan = make_plan(pen_text(
+      "pipeline = { ranks = 1; microbatches = 4; schedule = \"1f1b\"; };"
+      "model = { family = \"llama\"; layers = 2; hidden = 64; heads = 4; ffn = 160; vocab = 257;"
+      " sequence = 64; }; batch = { microbatch = 2; }; cluster = { device = \"cpu\"; };"
+      "optimizer = { learning_rate = 1e-3; steps = 1; name = \"muon\"; };"
+      "data_parallel = { replicas = 2; shard = \"optimizer\"; };"));
+  unsigned owned[2] = {0}, shared = 0;
+  assert_string_equal(reason_of(plan), "");
+  for (uint32_t i = 0; i < plan->weight_count; i++) {
+    const struct pen_weight *weight = &plan->weights[i];
+    if (weight->optimizer != PEN_OPTIMIZER_MUON) continue;
+    owned[weight->sole_owner - 1]++;
+    assert_int_equal(pen_shard_of(plan, i, weight->sole_owner - 1).count, weight->count);
+    assert_int_equal(pen_shard_of(plan, i, 2 - weight->sole_owner).count, 0);
+    for (uint32_t k = 0; k < i; k++)
+      shared += weight->exp_avg_offset == plan->weights[k].exp_avg_offset &&
+                plan->weights[k].optimizer == PEN_OPTIMIZER_MUON;
+  }
+  assert_int_equal(owned[0] + owned[1], 14);
+  assert_true(owned[0] > 0 && owned[1] > 0 && shared >= 5);
+  struct pen_weight *k = weight_of(plan, "0.self_attn.k_proj.weight"),
+                    *up = weight_of(plan, "0.mlp.up_proj.weight");
+  const uint64_t offset = k->exp_avg_offset;
+  const uint32_t owner = k->sole_owner;
+  k->sole_owner = 3;
+  assert_rejects(plan, "k_proj.weight has the sole owner 3 of 2");
+  k->sole_owner = 0;
+  assert_rejects(plan, "k_proj.weight, which is not a whole matrix");
+  k->sole_owner = up->sole_owner;
+  k->exp_avg_offset = up->exp_avg_offset;
+  assert_rejects(plan, "overlaps");
+  k->sole_owner = owner;
+  k->exp_avg_offset = offset;
+  weight_of(plan, "embed_tokens.weight")->sole_owner = 1;
+  assert_rejects(plan, "embed_tokens.weight has the sole owner 1");
+  pen_free_all();
+}
+
 static void a_plan_without_muon_has_none(void **state) {
   (void)state;
   struct pen_plan *plan = muon_plan("gpt2", "adamw");
@@ -102,6 +144,7 @@ int main(void) {
       cmocka_unit_test(the_workspace_is_that_of_the_largest_matrix),
       cmocka_unit_test(only_matrices_of_layers_have_muon),
       cmocka_unit_test(parts_are_equal),
+      cmocka_unit_test(owners_share_places),
       cmocka_unit_test(a_plan_without_muon_has_none),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
