@@ -74,9 +74,9 @@ static void compute_scores(const struct attention_block *b, size_t first_key) {
   for (size_t j = 0; j < end; j += PANEL)
     for (size_t r = 0; r < b->query_count; r += ROWS)
       if (b->first_query + r + ROWS > first_key + j && hidden(b, r, first_key) < j + PANEL)
-        product(b->scores + r * SCORE_STRIDE + j, SCORE_STRIDE, steps,
-                b->query + r * b->query_stride, b->query_stride, b->keys + (first_key + j) * steps,
-                no_offset);
+        (b->query_count == 1 ? product_row : product)(
+            b->scores + r * SCORE_STRIDE + j, SCORE_STRIDE, steps, b->query + r * b->query_stride,
+            b->query_stride, b->keys + (first_key + j) * steps, no_offset);
 }
 
 /* `many` vectors of scores s become powers p = 2^(factor (s - maximum)); shift = factor * maximum.
@@ -173,19 +173,21 @@ static void attend_key_block(struct attention_block *b, size_t first_key) {
         prefetch_ahead(&b->next_query, step), prefetch_ahead(&b->own_output, step);
       }
       if (begin < end)
-        product_add(b->output + r * b->stride + c, b->stride, steps_of(end - begin),
-                    (const element *)(b->scores + r * SCORE_STRIDE) + begin / NUMBERS, SCORE_STRIDE,
-                    b->values + (first_key + begin) / NUMBERS * b->stride + c, b->stride);
+        (b->query_count == 1 ? product_add_row : product_add)(
+            b->output + r * b->stride + c, b->stride, steps_of(end - begin),
+            (const element *)(b->scores + r * SCORE_STRIDE) + begin / NUMBERS, SCORE_STRIDE,
+            b->values + (first_key + begin) / NUMBERS * b->stride + c, b->stride);
     }
 }
 
 static void load_queries(struct attention_block *b, const stored *q, size_t q_row,
                          size_t query_count) {
+  const size_t padded = round_up(query_count, query_count == 1 ? 1 : ROWS); /* what tiles read */
   b->query_count = query_count;
-  copy_rows(b->query, q, q_row, query_count, QUERY_BLOCK, b->head_dim,
+  copy_rows(b->query, q, q_row, query_count, padded, b->head_dim,
             (float)(M_LOG2E / sqrt((double)b->head_dim)));
-  memset(b->output, 0, QUERY_BLOCK * b->stride * sizeof(float));
-  for (size_t r = 0; r < QUERY_BLOCK; r++) b->most[r] = -INFINITY, b->sum[r] = 0;
+  memset(b->output, 0, padded * b->stride * sizeof(float));
+  for (size_t r = 0; r < padded; r++) b->most[r] = -INFINITY, b->sum[r] = 0;
 }
 
 static void write_output(const struct attention_block *b, stored *o, size_t o_row, float *lse) {

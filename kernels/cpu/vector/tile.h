@@ -41,15 +41,15 @@ static inline size_t copy_stride(size_t width) {
   return (lines | 1) * LINE;
 }
 
-inline_always void tile_load(vf sum[ROWS][VECTORS], const float *c, size_t c_row) {
+inline_always void tile_load(vf sum[ROWS][VECTORS], const float *c, size_t c_row, size_t rows) {
   UNROLL
-  for (size_t r = 0; r < ROWS; r++)
+  for (size_t r = 0; r < rows; r++)
     for (size_t v = 0; v < VECTORS; v++) sum[r][v] = load(c + r * c_row + v * LANES);
 }
 
-inline_always void tile_store(vf sum[ROWS][VECTORS], float *c, size_t c_row) {
+inline_always void tile_store(vf sum[ROWS][VECTORS], float *c, size_t c_row, size_t rows) {
   UNROLL
-  for (size_t r = 0; r < ROWS; r++)
+  for (size_t r = 0; r < rows; r++)
     for (size_t v = 0; v < VECTORS; v++) store(c + r * c_row + v * LANES, sum[r][v]);
 }
 
@@ -57,34 +57,57 @@ inline_always void tile_store(vf sum[ROWS][VECTORS], float *c, size_t c_row) {
  * time of ATTENTION and ATTENTION_DX at head size 32 on Zen 3). */
 #define TILE_FUNCTION __attribute__((noinline, unused)) static
 
-/* C[ROWS][PANEL] = A B - offset; A by rows (element (row, step) at a[row a_row + step]), one offset
+/* C[rows][PANEL] = A B - offset; A by rows (element (row, step) at a[row a_row + step]), one offset
  * a row. */
-TILE_FUNCTION void product(float *c, size_t c_row, size_t steps, const element *a, size_t a_row,
-                           const element *b, const float *offset) {
+inline_always void product_of_rows(float *c, size_t c_row, size_t rows, size_t steps,
+                                   const element *a, size_t a_row, const element *b,
+                                   const float *offset) {
   vf sum[ROWS][VECTORS] = {0};
-  multiply_steps(sum, ROWS, steps, a, a_row, 1, b, PANEL);
+  multiply_steps(sum, rows, steps, a, a_row, 1, b, PANEL);
   UNROLL
-  for (size_t r = 0; r < ROWS; r++)
+  for (size_t r = 0; r < rows; r++)
     for (size_t v = 0; v < VECTORS; v++) sum[r][v] -= offset[r];
-  tile_store(sum, c, c_row);
+  tile_store(sum, c, c_row, rows);
 }
 
 /* C += A B; A by rows. */
+inline_always void product_add_of_rows(float *c, size_t c_row, size_t rows, size_t steps,
+                                       const element *a, size_t a_row, const element *b,
+                                       size_t b_step) {
+  vf sum[ROWS][VECTORS];
+  tile_load(sum, c, c_row, rows);
+  multiply_steps(sum, rows, steps, a, a_row, 1, b, b_step);
+  tile_store(sum, c, c_row, rows);
+}
+
+TILE_FUNCTION void product(float *c, size_t c_row, size_t steps, const element *a, size_t a_row,
+                           const element *b, const float *offset) {
+  product_of_rows(c, c_row, ROWS, steps, a, a_row, b, offset);
+}
+
 TILE_FUNCTION void product_add(float *c, size_t c_row, size_t steps, const element *a, size_t a_row,
                                const element *b, size_t b_step) {
-  vf sum[ROWS][VECTORS];
-  tile_load(sum, c, c_row);
-  multiply_steps(sum, ROWS, steps, a, a_row, 1, b, b_step);
-  tile_store(sum, c, c_row);
+  product_add_of_rows(c, c_row, ROWS, steps, a, a_row, b, b_step);
+}
+
+/* The same of the first row of a tile. */
+TILE_FUNCTION void product_row(float *c, size_t c_row, size_t steps, const element *a, size_t a_row,
+                               const element *b, const float *offset) {
+  product_of_rows(c, c_row, 1, steps, a, a_row, b, offset);
+}
+
+TILE_FUNCTION void product_add_row(float *c, size_t c_row, size_t steps, const element *a,
+                                   size_t a_row, const element *b, size_t b_step) {
+  product_add_of_rows(c, c_row, 1, steps, a, a_row, b, b_step);
 }
 
 /* C += A^T B; A^T by columns (element (row, step) at a[step a_step + row]). */
 TILE_FUNCTION void product_add_transposed(float *c, size_t c_row, size_t steps, const element *a,
                                           size_t a_step, const element *b, size_t b_step) {
   vf sum[ROWS][VECTORS];
-  tile_load(sum, c, c_row);
+  tile_load(sum, c, c_row, ROWS);
   multiply_steps(sum, ROWS, steps, a, 1, a_step, b, b_step);
-  tile_store(sum, c, c_row);
+  tile_store(sum, c, c_row, ROWS);
 }
 
 /* Rows of an operand that are needed soon, `width` elements each; they are too far apart for the
