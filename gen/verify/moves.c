@@ -7,10 +7,9 @@
  *
  *   moved   a row waits, signals and forks as its op or action does, and its puts are those that
  *           follow from the op's dims and operands, or from the weights of the action's stage: each
- *           once, in their order, of the right group, bytes, places and cuts. The first op of a
- *           collective is not of the same row as the op before it, since the first runs all. Where
- *           members cannot read each other's memory, what comes at one time has places of its own
- *           in the staging memory */
+ *           once, in order, of the right group, bytes, places and cuts. The first op of a
+ *           collective has another row than the op before it, since it runs all. Where members
+ *           cannot read each other's memory, what comes at one time has its own staging memory */
 #include "gen/base/arena.h"
 #include "gen/model/gradient_rules.h"
 #include "gen/model/op_signature.h"

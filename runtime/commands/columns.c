@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 
 #include "runtime/base/check.h"
 #include "runtime/storage/tensor_splits.h"
@@ -37,4 +38,18 @@ void pen_columns_fetch(struct pen_pinned_columns *pinned, const struct pen_vm *v
               "no pinned memory for the logits of %" PRId64 " tokens", call->dim[ROWS]);
   }
   vm->device->copy_out(pinned->split[p].logits, there.logits, bytes, call->stream);
+}
+
+void pen_joined_columns_open(struct pen_joined_columns *joined, const struct pen_plan *plan,
+                             const struct pen_buckets *buckets) {
+  *joined = (struct pen_joined_columns){.rows = 1, .vocab = plan->vocab};
+  for (uint32_t b = 0; b < buckets->count; b++) {
+    const uint32_t slots = buckets->profile[b]->slots;
+    joined->rows = slots > joined->rows ? slots : joined->rows;
+  }
+  if (pen_has_splits(plan)) {
+    const size_t bytes = 2 * joined->rows * joined->vocab * sizeof *joined->logits;
+    joined->logits = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    pen_check(joined->logits != MAP_FAILED, "no memory for the logits of %zu tokens", joined->rows);
+  }
 }

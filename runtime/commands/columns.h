@@ -3,6 +3,7 @@
 #ifndef PEN_COLUMNS_H
 #define PEN_COLUMNS_H
 
+#include "runtime/data/bucket.h"
 #include "runtime/exec/exec.h"
 
 /* [rows of a step][count], of the model's dtype. */
@@ -26,5 +27,21 @@ void pen_columns_open(struct pen_pinned_columns *pinned, const struct pen_plan *
  * program, before the seal. */
 void pen_columns_fetch(struct pen_pinned_columns *pinned, const struct pen_vm *vm,
                        const struct pen_call *call);
+
+/* The logits of a step's rows, whole: where tensor ranks put their columns, by odd and even steps.
+ */
+struct pen_joined_columns {
+  float *logits; /* [2][rows][vocab], which they share; null without splits */
+  size_t rows, vocab;
+};
+
+/* Before the tensor ranks exist. Allocates. */
+void pen_joined_columns_open(struct pen_joined_columns *joined, const struct pen_plan *plan,
+                             const struct pen_buckets *buckets);
+
+static inline float *pen_joined_columns_row(const struct pen_joined_columns *joined, uint64_t step,
+                                            uint32_t row) {
+  return joined->logits + ((step & 1) * joined->rows + row) * joined->vocab;
+}
 
 #endif

@@ -20,26 +20,20 @@
 #include "kernels/kernels.h"
 #include "runtime/commands/generate.h"
 
-#include <errno.h>
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "runtime/base/check.h"
-#include "runtime/base/files.h"
-#include "runtime/base/text_writer.h"
 #include "runtime/commands/columns.h"
 #include "runtime/commands/draw.h"
 #include "runtime/commands/generation_step.h"
 #include "runtime/commands/logits.h"
 #include "runtime/commands/prompt_stream.h"
+#include "runtime/commands/text_reports.h"
 #include "runtime/commands/texts.h"
 #include "runtime/device/stream_state.h"
 #include "runtime/exec/op_hook.h"
-#include "runtime/storage/tensor_splits.h"
 
 /* Operands of CROSS_ENTROPY and CROSS_ENTROPY_COLUMNS. */
 enum { LOGITS = 0, LOSS = 3, COLUMNS_LOSS = 5 };
@@ -60,34 +54,15 @@ static struct {
   } shapes[PEN_BUCKETS_MAX];
   uint32_t shape_count; /* profiles with hooks */
   uint32_t global, replica;
-  float *logits;      /* [vocab] */
-  unsigned char *row; /* [vocab] of the model's dtype: what is fetched */
-  float *joined;      /* [2][rows of a step][vocab]: of splits, which tensor ranks share, by odd and
-                         even steps; else null */
-  size_t joined_rows; /* of a step */
-  bool keeps_columns; /* the step's logits are in `joined` */
-  bool samples;       /* the command is train */
-  bool streams;       /* more prompts may come */
-  bool listens;       /* the current step is one in which a part of one comes */
-  uint64_t start_ns;  /* of the first step */
+  float *logits;                    /* [vocab] */
+  unsigned char *row;               /* [vocab] of the model's dtype: what is fetched */
+  struct pen_joined_columns joined; /* of splits */
+  bool keeps_columns;               /* the step's logits are in `joined` */
+  bool samples;                     /* the command is train */
+  bool streams;                     /* more prompts may come */
+  bool listens;                     /* the current step is one in which a part of one comes */
+  uint64_t start_ns;                /* of the first step */
 } generation;
-
-/* Of split weights: before the tensor ranks exist. */
-static void open_joined(const struct pen_run *run) {
-  size_t rows = 1;
-  const size_t steps = 2;
-  for (uint32_t b = 0; b < generation.buckets->count; b++) {
-    const uint32_t slots = generation.buckets->profile[b]->slots;
-    rows = slots > rows ? slots : rows;
-  }
-  const size_t bytes = steps * rows * run->plan->vocab * sizeof *generation.joined;
-  generation.joined_rows = rows;
-  if (pen_has_splits(run->plan)) {
-    generation.joined =
-        mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    pen_check(generation.joined != MAP_FAILED, "no memory for the logits of %zu tokens", rows);
-  }
-}
 
 void pen_generate_open(const struct pen_run *run, const struct pen_buckets *buckets,
                        const struct pen_options *options, const struct pen_prompts *prompts) {
@@ -95,7 +70,7 @@ void pen_generate_open(const struct pen_run *run, const struct pen_buckets *buck
   generation.options = options;
   generation.texts = pen_texts_open(run->plan, options, prompts);
   generation.streams = options->stream;
-  open_joined(run);
+  pen_joined_columns_open(&generation.joined, run->plan, buckets);
 }
 
 uint64_t pen_generate_steps(void) {
@@ -169,7 +144,7 @@ static uint32_t shape_of(const struct pen_vm *vm) {
 
 /* Where the tensor ranks put a row of the logits of a step. */
 static float *joined_row(const struct pen_vm *vm, uint32_t r) {
-  return generation.joined + ((vm->run_step & 1) * generation.joined_rows + r) * vm->plan->vocab;
+  return pen_joined_columns_row(&generation.joined, vm->run_step, r);
 }
 
 /* Of splits: puts columns of the rows that are sampled where all tensor ranks see them. */
@@ -179,7 +154,7 @@ static void join_columns(const struct pen_vm *vm, const struct pen_columns *own)
     if (generation.step->row[r].samples) {
       memcpy(joined_row(vm, r) + own->first,
              pen_logit_row(vm->plan, own->logits + r * row_bytes, own->count, generation.logits),
-             own->count * sizeof *generation.joined);
+             own->count * sizeof(float));
     }
   }
   generation.keeps_columns = true;
@@ -422,26 +397,6 @@ static bool choose(const struct pen_run *run, struct pen_vm *vm, uint64_t step, 
   return true;
 }
 
-/* The new tokens of all texts, and their rate; with --stop how many texts have stopped. */
-static void report_rate(void) {
-  uint64_t count = 0, stopped = 0;
-  const double seconds = (double)(pen_now_ns() - generation.start_ns) * 1e-9;
-  for (uint64_t i = 0; i < generation.texts.count; i++) {
-    const struct pen_text *text = &generation.texts.text[i];
-    count += text->written - text->prompt->token_count;
-    stopped += text->stopped;
-  }
-  char line[160];
-  const int used = snprintf(line, sizeof line, "%" PRIu64 " tokens  %.0f tokens/s", count,
-                            (double)count / seconds);
-  if (generation.options->stop != NULL) {
-    snprintf(line + used, sizeof line - (size_t)used,
-             "  %" PRIu64 " of %" PRIu64 " texts ended with a stop token", stopped,
-             generation.texts.count);
-  }
-  pen_say_line(line);
-}
-
 /* The tokens of the last steps are still to be appended. */
 static void left(const struct pen_run *run, struct pen_vm *vm) {
   if (!shows(run)) {
@@ -451,7 +406,7 @@ static void left(const struct pen_run *run, struct pen_vm *vm) {
   pen_texts_show(&generation.texts);
   pen_texts_close(&generation.texts);
   if (!generation.options->quiet && !generation.options->stream) {
-    report_rate();
+    pen_texts_report_rate(&generation.texts, pen_now_ns() - generation.start_ns);
   }
 }
 
@@ -470,27 +425,8 @@ static bool choose_of_sample(const struct pen_run *run, struct pen_vm *vm, uint6
   return true;
 }
 
-/* {"event":"sample","step":300,"prompt":"The ","text":"license "}, a line each. Of those that the
- * disk has no room for nothing stays. */
 static void write_samples(const struct pen_run *run, struct pen_vm *vm) {
-  static struct pen_writer out;
-  const int log = run->log_descriptor;
-  const off_t size = pen_file_is_regular(log) ? lseek(log, 0, SEEK_END) : -1;
-  pen_writer_open(&out, log);
-  for (uint64_t i = 0; i < generation.texts.count; i++) {
-    const struct pen_text *text = &generation.texts.text[i];
-    pen_writer_print(&out,
-                     "{\"event\":\"sample\",\"step\":%" PRIu64 ",\"prompt\":", vm->optimizer_step);
-    pen_text_write_prompt(&out, text);
-    pen_writer_text(&out, ",\"text\":");
-    pen_text_write_continuation(&generation.texts, &out, text);
-    pen_writer_text(&out, "}\n");
-  }
-  if (pen_writer_flush(&out) != 0) {
-    pen_warn("--log %s: %s; training continues without the samples of step %" PRIu64,
-             run->options->log, strerror(errno), vm->optimizer_step);
-    pen_check(size < 0 || ftruncate(log, size) == 0, "cannot shorten --log");
-  }
+  pen_texts_write_samples(&generation.texts, run, vm->optimizer_step);
 }
 
 const struct pen_command_hooks pen_sample_hooks = {

@@ -39,6 +39,8 @@ libruntime_a_SOURCES += \
   %reldir%/score_rows.h \
   %reldir%/setup.c \
   %reldir%/setup.h \
+  %reldir%/text_reports.c \
+  %reldir%/text_reports.h \
   %reldir%/texts.c \
   %reldir%/texts.h \
   %reldir%/timed_ranks.c \
