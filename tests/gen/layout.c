@@ -124,8 +124,8 @@ static double worst_ratio(const struct pen_plan *plan, uint32_t *worst) {
   return most;
 }
 
-/* The most bytes that the blocks of one row have in any profile on a rank, with the slots and what
- * persists. */
+/* The most bytes that the blocks of one row have in any profile on a rank, with the slots, what
+ * persists, and in generation the cache. */
 static uint64_t most_in_a_row(const struct pen_plan *plan, uint32_t rank) {
   uint64_t most = 0;
   for (uint32_t p = 0; p < plan->profile_count; p++) {
@@ -142,8 +142,11 @@ static uint64_t most_in_a_row(const struct pen_plan *plan, uint32_t rank) {
         if (lives.range[i].offset >= plan->memory[rank].persistent_end)
           in_use[row] += pen_aligned(lives.range[i].bytes);
     }
+    const int kind = plan->profiles[p].kind;
+    const bool generates = kind == PEN_GENERATE || kind == PEN_CACHED;
+    const uint64_t cache = generates ? plan->memory[rank].cache_bytes : 0;
     for (uint32_t row = 0; row < rows; row++)
-      if (in_use[row] > most) most = in_use[row];
+      if (in_use[row] + cache > most) most = in_use[row] + cache;
   }
   return most + plan->memory[rank].persistent_end;
 }
