@@ -89,8 +89,7 @@ static inline uint64_t pen_arena_offset(const struct pen_layout_state *l, uint32
 /* The bytes at the arena's end that a profile leaves to the cache: the texts of generation have
  * their keys and values from step to step. All other profiles use them. */
 static inline uint64_t pen_cache_beside(const struct pen_layout_state *l, uint32_t rank) {
-  const int kind = l->input->kind;
-  return kind == PEN_GENERATE || kind == PEN_CACHED ? l->memory[rank].cache_bytes : 0;
+  return pen_profile_kind_generates(l->input->kind) ? l->memory[rank].cache_bytes : 0;
 }
 
 static inline uint64_t pen_scratch_of(const struct pen_layout_state *l, uint32_t rank,

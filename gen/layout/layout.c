@@ -73,9 +73,9 @@ static void size_arenas(struct pen_layout_state *l, size_t profile_count,
     int64_t live = 0;
     for (size_t i = 0; i < profile_count; i++) {
       const uint64_t beside = pen_cache_beside(&l[i], r), bytes = l[i].activation_bytes[r] + beside;
-      const bool generates = l[i].input->kind == PEN_GENERATE || l[i].input->kind == PEN_CACHED;
       if (bytes > most) most = bytes;
-      if (bytes > most_without && !generates) most_without = bytes;
+      if (bytes > most_without && !pen_profile_kind_generates(l[i].input->kind))
+        most_without = bytes;
       if (l[i].live_bytes[r] + (int64_t)beside > live) live = l[i].live_bytes[r] + (int64_t)beside;
     }
     memory->arena_bytes = memory->persistent_end + most;

@@ -66,7 +66,9 @@ struct pen_step_time pen_step_time(const struct pen_cost_model *cost,
   struct rank_elements *elements = elements_of(cost, partition);
   const struct pen_timing *whole = timing->whole ? timing->whole : timing;
   if (timing->whole) order = timing->whole_order;
-  const double flop = time_of_flop(cost, partition);
+  double flops = 0;
+  for (uint32_t rank = 0; rank < partition->rank_count; rank++) flops += elements[rank].flops;
+  const double flop = flops > 0 ? time_of_flop(cost, partition) : 0;
   double normed = timing->makespan, longest = 0, sum = 0;
   for (uint32_t rank = 0; rank < partition->rank_count; rank++) {
     const uint32_t count = order->count[rank];

@@ -21,8 +21,9 @@ bool pen_check_tables(const struct pen_check_context *c, const struct pen_plan *
 bool pen_check_messages(const struct pen_check_context *c, const struct pen_plan *plan,
                         const struct pen_profile *profile);
 
-/* audit.c: the audit memory holds the outputs of each op. */
+/* muon.c: matrices that Muon updates are whole, and there is a workspace for the largest. */
 bool pen_check_muon(const struct pen_rank_context *context);
+/* audit.c: the audit memory holds the outputs of each op. */
 bool pen_check_audit_memory(const struct pen_rank_context *context);
 /* persistent.c: weights, gradients, moments, losses and constants of a rank are in the persistent
  * part and do not overlap. */

@@ -41,8 +41,7 @@ struct pen_rank_context {
 /* Where activations end: in the profiles of generation the cache follows. */
 static inline uint64_t pen_activations_end(const struct pen_profile *profile,
                                            const struct pen_rank_memory *memory) {
-  const bool generates = profile->kind == PEN_GENERATE || profile->kind == PEN_CACHED;
-  return generates ? memory->cache_offset : memory->arena_bytes;
+  return pen_profile_kind_generates(profile->kind) ? memory->cache_offset : memory->arena_bytes;
 }
 
 /* Bytes of a tensor, with the checksum that follows it. */

@@ -56,8 +56,7 @@ static bool check_counts(const struct pen_plan *plan, struct pen_problem *proble
     if (profile->slots > PEN_PROMPTS_MAX)
       return pen_problem_note(problem, PEN_NONE, PEN_NONE, "%s has %u texts; a step has at most %d",
                               profile->name, profile->slots, PEN_PROMPTS_MAX);
-    if ((profile->kind == PEN_GENERATE || profile->kind == PEN_CACHED) &&
-        profile->microbatch_count != 1)
+    if (pen_profile_kind_generates(profile->kind) && profile->microbatch_count != 1)
       return pen_problem_note(problem, PEN_NONE, PEN_NONE,
                               "%s has %u microbatches: a token needs the one before it",
                               profile->name, profile->microbatch_count);

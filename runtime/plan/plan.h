@@ -269,6 +269,11 @@ static inline bool pen_has_message(const struct pen_action *action) {
          (action->kind == PEN_ADD_TIED_GRAD && action->message != PEN_NONE);
 }
 
+/* Whether a profile continues texts (enum pen_profile_kind). */
+static inline bool pen_profile_kind_generates(int profile_kind) {
+  return profile_kind == PEN_GENERATE || profile_kind == PEN_CACHED;
+}
+
 /* The rank of the last stage, which has the predictions and the losses. */
 static inline uint32_t pen_last_stage_rank(const struct pen_plan *plan,
                                            const struct pen_profile *profile) {

@@ -27,29 +27,19 @@ ok "q, k and v of one tensor" build joined model.cfg -s data_parallel.replicas=1
 ok "are three matrices" formula joined "0.95 true 5 0.1"
 
 # ---- the same bits
-train() { # NAME OPTIONS...: builds and trains
-  train_name=$1
-  shift
-  build "$train_name" model.cfg "$@" && train_bits "$train_name" --data data.bin --steps 3
-}
-same_as_whole() { # NAME OPTIONS...
-  same_name=$1
-  shift
-  ok "$same_name" train "$same_name" "$@"
-  ok "$same_name: the same bits" same_bits 3 "$whole" "$same_name"
-}
+topology=model.cfg
 whole=whole
-ok "one rank" train whole
+ok "one rank" train_plan whole
 same_as_whole ranks2 -s pipeline.ranks=2
 same_as_whole threads -s cluster.threads_per_rank=2 -s cluster.bind=none
 same_as_whole optimizer -s data_parallel.shard=optimizer
 moments() { sed -n 's/.*\.moment_bytes = \([0-9]*\).*/\1/p' "$1.c"; }
 ok "a replica has the momentum of some matrices" test "$(moments optimizer)" -lt "$(moments whole)"
 whole=narrow
-ok "bf16, pairs of four replicas" train narrow -s model.dtype=bf16 -s data_parallel.replicas=4 -s data_parallel.shard_ranks=2
+ok "bf16, pairs of four replicas" train_plan narrow -s model.dtype=bf16 -s data_parallel.replicas=4 -s data_parallel.shard_ranks=2
 same_as_whole narrow2 -s model.dtype=bf16 -s data_parallel.replicas=4 -s data_parallel.shard_ranks=2 -s data_parallel.shard=optimizer -s pipeline.ranks=2
 whole=three
-ok "three replicas, summed by the microbatch" train three -s data_parallel.replicas=3 -s model.layers=3 -s data_parallel.reduce=microbatch
+ok "three replicas, summed by the microbatch" train_plan three -s data_parallel.replicas=3 -s model.layers=3 -s data_parallel.reduce=microbatch
 same_as_whole owners -s data_parallel.replicas=3 -s model.layers=3 -s data_parallel.reduce=microbatch -s data_parallel.shard=optimizer
 ok "audited" build audited model.cfg -s memory.audit=true
 ok "which finds nothing" train_bits audited --data data.bin --steps 3 --audit 1

@@ -26,17 +26,7 @@ END
 cd "$scratch" || exit 99
 make_tokens data.bin 20000
 
-train() { # NAME OPTIONS...: builds and trains
-  train_name=$1
-  shift
-  build "$train_name" groups.cfg "$@" && train_bits "$train_name" --data data.bin --steps 3
-}
-same_as_whole() { # NAME OPTIONS...
-  same_name=$1
-  shift
-  ok "$same_name" train "$same_name" "$@"
-  ok "$same_name: the same bits" same_bits 3 "$whole" "$same_name"
-}
+topology=groups.cfg
 
 # ---- the formula
 ok "groups" build groups groups.cfg -s data_parallel.replicas=1
@@ -55,7 +45,7 @@ is "the log has the scheduled rate" "$(log_field half.log lr | tr '\n' ' ')" "0.
 
 # ---- the same bits
 whole=whole
-ok "everything kept" train whole
+ok "everything kept" train_plan whole
 same_as_whole ranks2 -s pipeline.ranks=2
 ok "groups as texts" build texts plain.cfg -s optimizer.momentum=0.9 -s optimizer.weight_decay_groups=[o_proj.weight=0.3] -s \
   'optimizer.groups=[norm.weight: name=sgd rate=3 weight_decay=0.05, embed_tokens.weight: rate=0.25, up_proj.weight o_proj.weight: name=sgd, lm_head.weight: weight_decay=0]'
@@ -64,7 +54,7 @@ ok "to the same bits" same_bits 3 whole texts
 same_as_whole optimizer -s data_parallel.shard=optimizer
 same_as_whole layer -s pipeline.ranks=2 -s data_parallel.shard=weights -s data_parallel.reduce=step
 whole=splits
-ok "bf16, splits" train splits -s model.dtype=bf16 -s tensor_parallel.splits=2
+ok "bf16, splits" train_plan splits -s model.dtype=bf16 -s tensor_parallel.splits=2
 same_as_whole tensor -s model.dtype=bf16 -s tensor_parallel.splits=2 -s tensor_parallel.ranks=2
 ok "audited" build audited groups.cfg -s memory.audit=true
 ok "which finds nothing" train_bits audited --data data.bin --steps 3 --audit 1

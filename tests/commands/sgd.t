@@ -13,28 +13,18 @@ END
 cd "$scratch" || exit 99
 make_tokens data.bin 20000
 
-train() { # NAME OPTIONS...: builds and trains
-  train_name=$1
-  shift
-  build "$train_name" model.cfg "$@" && train_bits "$train_name" --data data.bin --steps 3
-}
-same_as_whole() { # NAME OPTIONS...
-  same_name=$1
-  shift
-  ok "$same_name" train "$same_name" "$@"
-  ok "$same_name: the same bits" same_bits 3 "${whole}" "$same_name"
-}
+topology=model.cfg
 whole=whole
-ok "everything kept" train whole
+ok "everything kept" train_plan whole
 same_as_whole ranks2 -s pipeline.ranks=2
 same_as_whole optimizer -s data_parallel.shard=optimizer
 same_as_whole weights -s pipeline.ranks=2 -s data_parallel.shard=weights
 same_as_whole layer -s data_parallel.shard=weights -s data_parallel.reduce=step
 whole=narrow
-ok "bf16, everything kept" train narrow -s model.dtype=bf16
+ok "bf16, everything kept" train_plan narrow -s model.dtype=bf16
 same_as_whole narrow_shards -s model.dtype=bf16 -s data_parallel.shard=weights
 whole=splits
-ok "splits" train splits -s tensor_parallel.splits=2
+ok "splits" train_plan splits -s tensor_parallel.splits=2
 same_as_whole tensor -s tensor_parallel.splits=2 -s tensor_parallel.ranks=2
 
 # ---- memory: of elements 4 bytes a moment

@@ -142,8 +142,7 @@ static uint64_t most_in_a_row(const struct pen_plan *plan, uint32_t rank) {
         if (lives.range[i].offset >= plan->memory[rank].persistent_end)
           in_use[row] += pen_aligned(lives.range[i].bytes);
     }
-    const int kind = plan->profiles[p].kind;
-    const bool generates = kind == PEN_GENERATE || kind == PEN_CACHED;
+    const bool generates = pen_profile_kind_generates(plan->profiles[p].kind);
     const uint64_t cache = generates ? plan->memory[rank].cache_bytes : 0;
     for (uint32_t row = 0; row < rows; row++)
       if (in_use[row] + cache > most) most = in_use[row] + cache;

@@ -266,7 +266,7 @@ static void no_step_of_generation_waits_for_all_ranks(void **state) {
   struct pen_plan *plan = make_plan(topology_text("llama", "1f1b", 4, 1, 4, ""));
   for (uint32_t i = 0; i < plan->profile_count; i++) {
     const struct pen_profile *profile = &plan->profiles[i];
-    const bool generates = profile->kind == PEN_GENERATE || profile->kind == PEN_CACHED;
+    const bool generates = pen_profile_kind_generates(profile->kind);
     uint32_t waits = 0;
     for (uint32_t n = 0; n < profile->ranks[0].action_count; n++)
       waits += profile->ranks[0].actions[n].kind == PEN_WAIT_NORM;

@@ -48,7 +48,7 @@ static bool pick_profile(struct broken_plan *p) {
   p->profile = NULL;
   for (uint32_t i = 0; i < p->plan->profile_count; i++) {
     const int kind = (int)p->plan->profiles[i].kind;
-    if ((kind == PEN_GENERATE || kind == PEN_CACHED) && draw(p->seed, ++seen) == 0)
+    if (pen_profile_kind_generates(kind) && draw(p->seed, ++seen) == 0)
       p->profile = WRITABLE(struct pen_profile, &p->plan->profiles[i]);
   }
   if (!p->profile) return false;

@@ -89,21 +89,22 @@ static void check_host(uint32_t host, const struct stand places[RANKS], uint32_t
   free(states);
 }
 
-static void loses_the_link_whose_message_was_sent(void **state) {
-  (void)state;
-  static const struct stand places[RANKS] = {{1, 1}, {2, 2}, {2, 0}};
+/* The second host alone loses its link to the third. */
+static void check_one_link(const struct stand places[RANKS]) {
   check_host(0, places, PEN_NONE, "");
   check_host(1, places, 1, "link to host host3 lost");
   check_host(2, places, PEN_NONE, "");
 }
 
+static void loses_the_link_whose_message_was_sent(void **state) {
+  (void)state;
+  check_one_link((const struct stand[RANKS]){{1, 1}, {2, 2}, {2, 0}});
+}
+
 /* The last rank waits for a message that the middle one has sent. */
 static void reports_a_link_at_its_lower_rank(void **state) {
   (void)state;
-  static const struct stand places[RANKS] = {{1, 1}, {2, 2}, {0, 1}};
-  check_host(0, places, PEN_NONE, "");
-  check_host(1, places, 1, "link to host host3 lost");
-  check_host(2, places, PEN_NONE, "");
+  check_one_link((const struct stand[RANKS]){{1, 1}, {2, 2}, {0, 1}});
 }
 
 /* The middle rank waits for the credit of its first message. */

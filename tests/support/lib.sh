@@ -166,6 +166,21 @@ same_bits() {
     cmp "$scratch/$2.sums" "$scratch/$3.sums"
 }
 
+# train_plan NAME OPTION...: builds $topology as NAME, and trains three steps.
+train_plan() {
+  train_name=$1
+  shift
+  build "$train_name" "$topology" "$@" && train_bits "$train_name" --data data.bin --steps 3
+}
+
+# same_as_whole NAME OPTION...: so does it; the bits are those of the plan $whole.
+same_as_whole() {
+  same_name=$1
+  shift
+  ok "$same_name" train_plan "$same_name" "$@"
+  ok "$same_name: the same bits" same_bits 3 "$whole" "$same_name"
+}
+
 # close_to NAME OTHER TOLERANCE: their losses and norms, as many of the one as of the other, agree relatively.
 close_to() {
   paste "$scratch/$1.bits" "$scratch/$2.bits" | awk -v most="$3" '{ d = $1 - $2; if (d < 0) d = -d
