@@ -22,7 +22,7 @@ flags='-g1 -Og -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-
 ok "the generator, the runtime and the kernels build" test -e "$work/built"
 test -e "$work/built" || { tail -n 30 "$scratch/log" | sed 's/^/# /'; finish; }
 
-gen=$work/penstock-gen tokens=$work/penstock-tokens top_builddir=$work CFLAGS=$flags
+gen=$work/penstock-gen tokens=$work/penstock-tokens top_builddir=$work CFLAGS=$flags strip_debug=
 export ASAN_OPTIONS=detect_leaks=1:abort_on_error=0
 for topology in "$topologies"/*.cfg; do
   if grep -q '^plan = ' "$topology"; then

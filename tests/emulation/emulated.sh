@@ -9,7 +9,7 @@ link_plan() {
   test "$plan_transport" != nccl || link_device="-Wl,-u,pen_nccl libemulated_nccl.a $link_device"
   (cd "$top_builddir" &&
     $CC $CFLAGS $PEN_CFLAGS -O0 -I"$top_srcdir" -c -o "$scratch/$1.o" "$scratch/$1.c" &&
-    $CC $CFLAGS -o "$scratch/$1" "$scratch/$1.o" libruntime.a $link_device $KERNEL_ARCHIVES $RUNTIME_LIBS ${CBLAS_LIBS-})
+    $CC $CFLAGS $strip_debug -o "$scratch/$1" "$scratch/$1.o" libruntime.a $link_device $KERNEL_ARCHIVES $RUNTIME_LIBS ${CBLAS_LIBS-})
 }
 
 # The modes of a graph (the manual page, PEN_GRAPH) in which cases run by turns, so that each runs once, or the caller's, in which all do: the bits

@@ -92,6 +92,9 @@ build() {
     link_plan "$build_name"
 }
 
+# Debug information makes a binary six times as large; of a test's binaries only sanitizers read it.
+strip_debug=-Wl,--strip-debug
+
 # link_plan NAME: makes $scratch/NAME from $scratch/NAME.c, and objects and options of the linker in $link_more.
 link_plan() {
   (cd "$top_builddir" &&
@@ -100,7 +103,7 @@ link_plan() {
       *ofi | *auto) link_ofi="$OFI_LINK" link_ofi_libs=$OFI_LIBS ;;
       *) link_ofi= link_ofi_libs= ;;
     esac &&
-    $CC $CFLAGS ${PEN_LDFLAGS-} '-Wl,-rpath,$ORIGIN/lib' -Wl,--disable-new-dtags -o "$scratch/$1" "$scratch/$1.o" ${link_more-} $link_ofi libruntime.a $KERNEL_ARCHIVES $link_ofi_libs $RUNTIME_LIBS)
+    $CC $CFLAGS $strip_debug ${PEN_LDFLAGS-} '-Wl,-rpath,$ORIGIN/lib' -Wl,--disable-new-dtags -o "$scratch/$1" "$scratch/$1.o" ${link_more-} $link_ofi libruntime.a $KERNEL_ARCHIVES $link_ofi_libs $RUNTIME_LIBS)
 }
 
 # make_tokens FILE BYTES [SEED] [FIRST]: a token file of that many byte tokens, from a fixed pseudo-random walk that can be learnt; the FIRST are no
