@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(THREADS)
 
 /* A part of a matrix, whose rows are `row` elements apart, and in the workspace are without gaps. A
  * block has the tile at (first_row, first_column). */
-struct part {
+struct matrix_part {
   int64_t rows, columns, row;
   bool transposed; /* in the workspace */
 
@@ -77,7 +77,8 @@ struct part {
   }
 };
 
-__global__ void __launch_bounds__(THREADS) load_part(float *x, const float *u, const part p) {
+__global__ void __launch_bounds__(THREADS)
+    load_part(float *x, const float *u, const matrix_part p) {
   __shared__ float tile[TILE][TILE + 1];
   p.each_element(false, [&](int r, int c) { tile[r][c] = u[p.index(r, c)]; });
   __syncthreads();
@@ -86,7 +87,7 @@ __global__ void __launch_bounds__(THREADS) load_part(float *x, const float *u, c
 
 /* p = keep p + rate x, and u, which is where the gradient was, becomes 0. */
 __global__ void __launch_bounds__(THREADS)
-    apply_part(const pen_adamw_tensor t, int64_t first, const float *x, const part p,
+    apply_part(const pen_adamw_tensor t, int64_t first, const float *x, const matrix_part p,
                const struct pen_adamw *settings, double factor) {
   __shared__ float tile[TILE][TILE + 1];
   const double learning_rate = __dmul_rn(settings->learning_rate, t.rate);
@@ -109,7 +110,7 @@ __global__ void __launch_bounds__(THREADS)
 void update_matrix(const struct pen_adamw_tensor &t, const struct pen_adamw *settings,
                    void *stream) {
   const int64_t row = (int64_t)(t.count / t.rows);
-  part p = {(int64_t)t.rows, row / t.parts, row, false};
+  matrix_part p = {(int64_t)t.rows, row / t.parts, row, false};
   p.transposed = p.rows > p.columns;
   const dim3 blocks((unsigned)p.tiles());
   struct pen_call call = {};
