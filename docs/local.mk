@@ -29,4 +29,5 @@ EXTRA_DIST += \
   docs/recipes/slurm/run \
   docs/recipes/slurm/slurm.cfg \
   docs/report.png \
+  docs/tensorboard.png \
   docs/zero_bubble_v.svg

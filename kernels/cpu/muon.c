@@ -28,18 +28,37 @@ static void combine(float *y, const float *x, size_t count, double a, double b) 
 
 /* ---- NEWTON_SCHULZ ---- */
 
-/* result[m,n] = left[m,k] right */
-static void multiply(float *result, const float *left, size_t m, size_t k,
-                     const struct pen_matrix *right, size_t n, float *workspace) {
-  const struct pen_product product = {.left = {left, k, 0},
+/* Of a block of a symmetric product: with fewer each is slower, with more less is left out. The
+ * best of 48, 64, 96 and 192 on an Intel Xeon, AVX-512, one thread: 0.94 of the time of whole
+ * products for 128 x 128, 0.86 for 256 x 704 and 512 x 1408, 0.78 for 1024 x 1024. */
+enum { SYMMETRIC_ROWS = 48 };
+
+/* Rows [first, past) of result[m,columns] = left[m,k] right, whose rows are `row` elements apart.
+ */
+static void multiply_rows(float *result, size_t row, const float *left, size_t first, size_t past,
+                          size_t k, const struct pen_matrix *right, size_t columns,
+                          float *workspace) {
+  const struct pen_product product = {.left = {left + first * k, k, 0},
                                       .right = *right,
-                                      .result = result,
-                                      .result_row = n,
-                                      .m = m,
-                                      .n = n,
+                                      .result = result + first * row,
+                                      .result_row = row,
+                                      .m = past - first,
+                                      .n = columns,
                                       .k = k,
                                       .workspace = workspace};
   pen_multiply_f32(&product);
+}
+
+/* The same for all of a result[m,m] that is symmetric, also to the bit, since the terms of two sums
+ * are the same in one order: blocks of rows up to the diagonal, mirrored. */
+static void multiply_symmetric(float *result, const float *left, size_t m, size_t k,
+                               const struct pen_matrix *right, float *workspace) {
+  for (size_t first = 0, past = 0; first < m; first = past) {
+    past = first + SYMMETRIC_ROWS < m ? first + SYMMETRIC_ROWS : m;
+    multiply_rows(result, m, left, first, past, k, right, past, workspace);
+    for (size_t c = 0; c < first; c++)
+      for (size_t r = first; r < past; r++) result[c * m + r] = result[r * m + c];
+  }
 }
 
 /* The square matrices of a step, and the workspace of its products. */
@@ -50,11 +69,11 @@ struct ns_squares {
 /* to = (3.4445 I - 4.7750 A + 2.0315 A A) from, A = from from^T; from is [m, n]. */
 static void iterate(float *to, const float *from, size_t m, size_t n, const struct ns_squares *s) {
   const struct pen_matrix rows = {from, n, 0}, transposed = {from, n, 1}, a = {s->a, m, 0};
-  multiply(s->a, from, m, n, &transposed, m, s->workspace);
-  multiply(s->b, s->a, m, m, &a, m, s->workspace);
+  multiply_symmetric(s->a, from, m, n, &transposed, s->workspace);
+  multiply_symmetric(s->b, s->a, m, m, &a, s->workspace);
   combine(s->b, s->a, m * m, -4.7750, 2.0315);
   for (size_t i = 0; i < m; i++) s->b[i * m + i] += 3.4445f;
-  multiply(to, s->b, m, m, &rows, n, s->workspace);
+  multiply_rows(to, n, s->b, 0, m, m, &rows, n, s->workspace);
 }
 
 /* Two buffers in turn, so that the last is y: that of the workspace, and y. */

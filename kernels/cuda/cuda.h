@@ -54,13 +54,20 @@ void *pen_cuda_product_prepare(enum pen_op_kind kind, enum pen_dtype dtype,
                                const int64_t dim[PEN_DIMS_MAX]);
 pen_kernel pen_cuda_product; /* any prepared product */
 
+/* newton_schulz.cu. Prepares the products for these dims, or finds what was prepared for them;
+ * null: an error was noted. */
+void *pen_cuda_newton_schulz_prepare(const int64_t dim[PEN_DIMS_MAX]);
+/* NEWTON_SCHULZ of the matrix at the beginning of call->workspace, without operands. Returns where
+ * in the workspace y is. */
+float *pen_cuda_newton_schulz_there(const struct pen_call *call);
+
 /* Functions of struct pen_device that are no operations. */
 void pen_cuda_sum_doubles(double *sum, const double *x, size_t count, void *stream);
 void pen_cuda_sum_squares(double *norms, const struct pen_norm_tensor *tensors, size_t tensor_count,
                           void *workspace, void *stream);
 void pen_cuda_max_abs(double *norms, const struct pen_norm_tensor *tensors, size_t tensor_count,
                       void *workspace, void *stream);
-pen_optimizer_step pen_cuda_adamw_step, pen_cuda_sgd_step;
+pen_optimizer_step pen_cuda_adamw_step, pen_cuda_sgd_step, pen_cuda_muon_step;
 void pen_cuda_f32_to_bf16(uint16_t *to, const float *from, size_t count, void *stream);
 void pen_cuda_sum_arrays(float *y, const float *const *x, size_t arrays, size_t count,
                          void *stream);

@@ -20,6 +20,8 @@ CUDA_KERNELS = \
   %reldir%/layernorm.cu \
   %reldir%/layernorm_dx.cu \
   %reldir%/logits.cu \
+  %reldir%/muon.cu \
+  %reldir%/newton_schulz.cu \
   %reldir%/normal.cu \
   %reldir%/slice_sequence.cu \
   %reldir%/position.cu \

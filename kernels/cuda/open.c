@@ -161,6 +161,7 @@ static void *prepare(enum pen_op_kind kind, enum pen_dtype dtype, const int64_t 
   check_grid(kind, dim);
   check_shared_memory(kind, dtype, dim);
   if (library != NULL) return library->prepare(kind, dim);
+  if (kernel_of(kind, dtype) == pen_cuda_newton_schulz) return pen_cuda_newton_schulz_prepare(dim);
   if (kernel_of(kind, dtype) == pen_head_loss)
     return pen_head_loss_prepare(&pen_cuda, kind, dtype, dim);
   return kernel_of(kind, dtype) == pen_cuda_product ? pen_cuda_product_prepare(kind, dtype, dim)
@@ -233,6 +234,7 @@ const struct pen_device pen_cuda = {
     .sum_arrays = pen_cuda_sum_arrays,
     .adamw_step = pen_cuda_adamw_step,
     .sgd_step = pen_cuda_sgd_step,
+    .muon_step = pen_cuda_muon_step,
     .clip_scale = pen_cuda_clip_scale,
     .f32_to_bf16 = pen_cuda_f32_to_bf16,
     .normal = pen_cuda_normal,

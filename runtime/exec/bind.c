@@ -105,10 +105,6 @@ static void bind_ops(struct pen_vm *vm) {
     bind_op(&binding, i);
   }
   vm->first_relocation[op_count] = binding.relocation_count;
-  if (vm->device->error() != NULL) { /* an operation that this device cannot do */
-    pen_fail(PEN_EXIT_SYSTEM, "rank %u, device %s: %s", vm->rank, vm->device->name,
-             vm->device->error());
-  }
 }
 
 /* The rank's weights that are trained. */
@@ -180,6 +176,10 @@ void pen_vm_open(struct pen_vm *vm, const struct pen_vm_config *config) {
   list_weights(vm);
   pen_list_optimizer_tensors(vm);
   bind_add_tied(vm);
+  if (vm->device->error() != NULL) { /* an operation that this device cannot do */
+    pen_fail(PEN_EXIT_SYSTEM, "rank %u, device %s: %s", vm->rank, vm->device->name,
+             vm->device->error());
+  }
   if (transport->ops->wait_sent != NULL) {
     vm->send_hazards = pen_send_hazards_of(plan, vm->profile, rank);
   }

@@ -86,6 +86,16 @@ static void add_zeroed(struct pen_vm *vm, struct pen_adamw_tensor *updates, uint
   }
 }
 
+/* Of a matrix of Muon each part. */
+static void prepare_parts(const struct pen_vm *vm, const struct pen_adamw_tensor *tensor) {
+  static const double no_reals[PEN_REALS_MAX];
+  const int64_t rows = (int64_t)tensor->rows,
+                columns = (int64_t)(tensor->count / tensor->rows / tensor->parts);
+  const int64_t dim[PEN_DIMS_MAX] = {rows < columns ? rows : columns,
+                                     rows < columns ? columns : rows, tensor->steps};
+  vm->device->prepare(PEN_OP_NEWTON_SCHULZ, PEN_F32, dim, no_reals);
+}
+
 /* All of a gradient becomes zero: what AdamW reads of it, the shards of other replicas, and the
  * head's gradients of ties, which were sent, or added. */
 static void list_updates(struct pen_vm *vm) {
@@ -97,7 +107,11 @@ static void list_updates(struct pen_vm *vm) {
   for (int optimizer = PEN_OPTIMIZERS; optimizer-- > 0;) { /* AdamW's last: it zeroes the others */
     for (uint32_t i = 0; i < vm->weight_count; i++) {
       if (plan->weights[vm->weights[i]].optimizer == optimizer) {
-        updates[vm->update_count++] = pen_updated_tensor(vm, vm->weights[i]);
+        const struct pen_adamw_tensor tensor = pen_updated_tensor(vm, vm->weights[i]);
+        if (optimizer == PEN_OPTIMIZER_MUON && tensor.count > 0) {
+          prepare_parts(vm, &tensor);
+        }
+        updates[vm->update_count++] = tensor;
       }
     }
   }

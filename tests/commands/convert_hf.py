@@ -1,6 +1,7 @@
 """Small models of every family, made and read by Hugging Face's transformers, to hold penstock-convert, --init and checkpoints against.
 
-convert_hf.py make FOLDER            writes each model into a folder of FOLDER, named after it
+convert_hf.py make FOLDER            writes each model into a folder of FOLDER, named after it, with weights of an initial deviation of .02; and
+                                     one of .2 into NAME.wide, in which rotations, windows and gains show more
 convert_hf.py read TOKENS NAME=FOLDER...  for each folder writes into NAME.theirs ln p of every token of the file but the first, as the model there
                                      has it, in f32; and into NAME.loaded what its config means. Nothing may be missing or left over"""
 import sys
@@ -9,9 +10,10 @@ import torch
 import transformers
 
 transformers.utils.logging.set_verbosity_error()
+torch.set_num_threads(1)  # more are slower for models as small as these
 SIZES = dict(vocab_size=256, hidden_size=32, intermediate_size=48, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2,
-             max_position_embeddings=32, initializer_range=0.2)
-GPT2 = dict(vocab_size=256, n_embd=36, n_layer=3, n_head=4, n_positions=32, initializer_range=0.2)
+             max_position_embeddings=32)
+GPT2 = dict(vocab_size=256, n_embd=36, n_layer=3, n_head=4, n_positions=32)
 ROPE = dict(rope_parameters={"rope_theta": 5e5, "rope_type": "default"})
 
 STRETCHED = dict(rope_parameters={"rope_theta": 1e4, "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
@@ -60,19 +62,25 @@ def models():
     yield "gpt2_untied", gpt2, transformers.GPT2Config(**GPT2, tie_word_embeddings=False), torch.float32, "5GB"
 
 
-def make(folder):
+def save(model_class, config, dtype, shard, folder, deviation):
     """The config of the model without a head names the class with one, as that of gpt2 on the hub."""
+    config.get_text_config().initializer_range = deviation
+    torch.manual_seed(7)
+    model = model_class(config)
+    with torch.no_grad():
+        for parameter in model.parameters():  # gains and biases too, which begin at 1 and 0
+            if parameter.dim() == 1:
+                parameter.add_(torch.randn_like(parameter) * 0.1)
+    model.to(dtype).save_pretrained(folder, max_shard_size=shard)
+    if model_class is transformers.GPT2Model:
+        config.architectures = ["GPT2LMHeadModel"]
+        config.save_pretrained(folder)
+
+
+def make(folder):
     for name, model_class, config, dtype, shard in models():
-        torch.manual_seed(7)
-        model = model_class(config)
-        with torch.no_grad():
-            for parameter in model.parameters():  # gains and biases too, which begin at 1 and 0
-                if parameter.dim() == 1:
-                    parameter.add_(torch.randn_like(parameter) * 0.1)
-        model.to(dtype).save_pretrained(f"{folder}/{name}", max_shard_size=shard)
-        if model_class is transformers.GPT2Model:
-            config.architectures = ["GPT2LMHeadModel"]
-            config.save_pretrained(f"{folder}/{name}")
+        save(model_class, config, dtype, shard, f"{folder}/{name}", 0.02)
+        save(model_class, config, dtype, shard, f"{folder}/{name}.wide", 0.2)
 
 
 def score(model, tokens, out):

@@ -75,7 +75,6 @@ refuses 'data_parallel.shard = gradients: "none" or "optimizer", with the optimi
 refuses 'data_parallel.shard = weights: "none" or "optimizer", with the optimizer muon' -s data_parallel.shard=weights
 refuses 'tensor_parallel.splits = 2*1, with the optimizer muon' -s tensor_parallel.splits=2 -s model.kv_heads=2
 refuses 'tensor_parallel.splits = 2*1, with the optimizer muon' -s tensor_parallel.ranks=2 -s model.kv_heads=2
-refuses 'cluster.device = cuda: "cpu", with the optimizer muon' -s cluster.device=cuda
 refuses 'optimizer.ns_steps = 0*1 to 20' -s optimizer.ns_steps=0
 refuses 'optimizer.nesterov = true*false, without optimizer.momentum' -s optimizer.momentum=0 -s optimizer.nesterov=true
 refuses 'optimizer.ns_steps = 5*not given, with optimizer.name = "sgd"' -s optimizer.name=sgd -s optimizer.ns_steps=5

@@ -128,7 +128,7 @@ ok "and the slow rank" says odd "rank 1 (host b) computes at 0.62 of its plan"
 awk 'BEGIN { for (s = 1; s <= 4000; s++) printf "{\"step\":%d,\"loss\":%g,\"grad_norm\":%g,\"lr\":%g,\"tokens\":8,\"step_ms\":1,\"tokens_per_second\":8000}\n",
   s, 2 + s % 2, s == 1000 ? 500 : 1, s / 1e6 }' | sed '11,12s/"loss":[23]/"loss":null/' >long.log
 ok "a long run is drawn" draws long long.log
-is "as at most 500 points" "$(count_of long Loss.point)" 500
+is "as at most 500 points, on one line" "$(count_of long Loss.point) $(count_of long Loss.line\ places)" "500 499"
 ok "with means and extremes" says long "steps 1 to 8: loss 2.5, from 2 to 3<"
 ok "and what they leave out" says long "steps 9 to 16: loss 2.5, from 2 to 3; of 2 not finite<"
 is "with a band" "$(count_of long Loss.band)" 1
@@ -148,6 +148,7 @@ is "in five charts, of mfu, too, beside those of memory" "$(count_of two_runs ch
 is "with a curve each" "$(count_of two_runs Loss.line\ run) $(count_of two_runs Model.line\ run)" "2 1"
 ok "under the title" says two_runs '<h1>Left &lt;and&gt; right</h1>'
 ok "a point tells its run" says two_runs "<title>right, step 3: loss 27</title>"
+is "the marks of both kinds of curves are explained" "$(count_of two_runs Loss.axis\ dashed) $(count_of two_runs Model.axis\ dashed)" "1 "
 ok "and an evaluation" says two_runs "<title>right, step 5: evaluation loss 26.5</title>"
 matches "their figures are side by side" "$(grep -o '<th>run</th>.*</table>' two_runs.html | sed 's/<[^>]*>/ /g; s/  */ /g')" \
   "*MFU, median left 1 to 10 10 none 80 80 1.0 s 0 0 0.25 right 1 to 5 25 26.5 80 40 0.5 s 0 0 none *"

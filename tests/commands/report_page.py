@@ -46,6 +46,10 @@ def main(path):
             kind = re.sub("[0-9]+$", "", element.get("class", ""))
             classes[f"{name}.{kind}"] += 1
             classes[f"{name}.{kind} with title"] += element.find("title") is not None
+            path = element.get("d", "M0 0")
+            if not re.fullmatch("([MLZhlz ]|-?[0-9]+(\\.[0-9]+)?(?![0-9.]))+", path):
+                sys.exit(f"{name}: no path: {path[:60]} ... {path[-60:]}")
+            classes[f"{name}.{kind} places"] += path.count("L")
     for name, count in sorted(classes.items()):
         if count:
             print(name, count)

@@ -87,6 +87,7 @@ replay pp4_frozen "$mlp" model.layers=4 'model.frozen=["0.w1.weight","0.w2.weigh
 replay r2 "$replicas"
 replay r2_one "$replicas" pipeline.ranks=1 data_parallel.shard=weights
 replay r2_zbv "$replicas" data_parallel.shard=optimizer pipeline.stages_per_rank=2 pipeline.schedule=zero_bubble_v
+replay r2_muon "$replicas" data_parallel.shard=optimizer pipeline.ranks=1 optimizer.name=muon
 replay r2_tied "$replicas" data_parallel.shard=weights model.tie_embeddings=true
 replay r3 "$replicas" data_parallel.replicas=3 data_parallel.shard=weights data_parallel.reshard=use model.dtype=bf16 optimizer.clip_norm=0
 replay r2_shapes "$scratch/shapes.cfg" data_parallel.shard=weights

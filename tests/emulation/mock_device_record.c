@@ -303,6 +303,7 @@ static const struct pen_device recorder = {
     .max_abs = reduce,
     .sum_arrays = sum_arrays,
     .adamw_step = adamw,
+    .muon_step = adamw,
     .clip_scale = clip_scale,
     .stream_create = stream_create,
     .stream_synchronize = synchronize,

@@ -61,6 +61,9 @@ case_of groups - data_parallel.replicas=4 data_parallel.shard_ranks=2
 case_of groups2 groups data_parallel.replicas=4 data_parallel.shard_ranks=2 data_parallel.shard=weights data_parallel.unit=layer data_parallel.reduce=step
 case_of three - data_parallel.replicas=3 model.dtype=bf16 optimizer.clip_norm=0
 case_of three2 three data_parallel.replicas=3 model.dtype=bf16 optimizer.clip_norm=0 pipeline.ranks=2 data_parallel.shard=weights data_parallel.reshard=use
+muon="optimizer.name=muon model.dtype=bf16"
+case_of muon - $muon
+case_of muon2 muon $muon data_parallel.shard=optimizer pipeline.ranks=2
 
 # Over NCCL, emulated, gradients come by sends into staging, and are added up there.
 if test -f "$top_builddir/libemulated_nccl.a"; then
@@ -68,6 +71,7 @@ if test -f "$top_builddir/libemulated_nccl.a"; then
   case_of nccl2 two cluster.transport=nccl pipeline.ranks=2 data_parallel.shard=optimizer
   case_of nccl_v2 two cluster.transport=nccl pipeline.ranks=2 $v data_parallel.shard=weights
   case_of nccl_groups groups cluster.transport=nccl data_parallel.replicas=4 data_parallel.shard_ranks=2 data_parallel.shard=optimizer
+  case_of nccl_muon muon $muon data_parallel.shard=optimizer cluster.transport=nccl
   case_of nccl_three three data_parallel.replicas=3 model.dtype=bf16 optimizer.clip_norm=0 cluster.transport=nccl
 fi
 

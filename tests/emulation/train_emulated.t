@@ -83,16 +83,16 @@ for device in cpu cuda; do
 done
 ok "to the same losses" close_to tied_cpu tied_cuda 6
 
-# Tensors of two optimizers alternate in the plan; each optimizer has one launch.
+# Tensors of three optimizers alternate in the plan; each optimizer has one launch, Muon for the momentum, before its products.
 for device in cpu cuda; do
   ok "a plan for $device with groups" build "groups_$device" "$scratch/model.cfg" -s cluster.device=$device -s optimizer.momentum=0.9 -s \
-    'optimizer.groups=[norm.weight: name=sgd rate=20, o_proj.weight down_proj.weight: name=sgd rate=3 weight_decay=0.3, lm_head.weight: rate=0.3]'
+    'optimizer.groups=[norm.weight: name=sgd rate=20, o_proj.weight down_proj.weight: name=sgd rate=3 weight_decay=0.3, q_proj.weight up_proj.weight: name=muon, lm_head.weight: rate=0.3]'
 done
 groups() { PEN_GRAPH=unmarked PEN_GRAPH_DOT="$scratch/groups.nodes" train groups_cuda groups_cuda --steps 3; }
 ok "trains" groups
 ok "on the CPU, too" train groups_cpu groups_cpu --steps 3
 ok "to the same losses and norms" close_to groups_cpu groups_cuda 6
-is "one launch for an optimizer" "$(sed -n '/label/s/.*\(adamw\|sgd\).*/\1/p' "$scratch/groups.nodes" | tr '\n' ' ')" "sgd adamw "
+is "one launch for an optimizer" "$(sed -n '/label/s/.*\(adamw\|sgd\|muon\).*/\1/p' "$scratch/groups.nodes" | tr '\n' ' ')" "muon sgd adamw "
 
 # As many tensors as Llama 3.2 1B has: their norms and AdamW take a few launches, with all between them.
 for device in cpu cuda; do
@@ -106,11 +106,11 @@ ok "to the same losses and norms" close_to deep_cpu deep_cuda 6
 launches=$(awk '/label/ { nodes++ } /norm_of_blocks/ && !first { first = nodes } /adamw/ { last = nodes } END { print first && last ? last - first + 1 : "no" }' "$scratch/nodes")
 ok "norms and AdamW of 147 tensors: $launches launches, at most 20" test "$launches" -le 20
 
-# GPT-2: products with biases, LayerNorm, positions.
+# GPT-2: products with biases, LayerNorm, positions; Muon on q, k and v of one tensor.
 cat >"$scratch/gpt2.cfg" <<'END'
 model = { family = "gpt2"; layers = 2; hidden = 32; heads = 4; ffn = 48; vocab = 200; sequence = 16; tie_embeddings = true; };
 batch = { microbatch = 2; };
-optimizer = { learning_rate = 1e-2; steps = 8; warmup_steps = 2; decay = "cosine"; };
+optimizer = { learning_rate = 1e-2; steps = 8; warmup_steps = 2; decay = "cosine"; groups = ["c_attn.weight: name=muon"]; };
 pipeline = { ranks = 1; microbatches = 3; schedule = "1f1b"; };
 END
 for device in cpu cuda; do

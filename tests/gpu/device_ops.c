@@ -1,5 +1,5 @@
 /* device_ops.c: functions of the CUDA backend that are no operation of ops.def: sums of squares,
- * AdamW, normals, memory, events and graphs. Skips without a GPU; kernels.c explains the
+ * optimizers, normals, memory, events and graphs. Skips without a GPU; kernels.c explains the
  * tolerances.
  *
  *     device_ops [--only PATTERN | --skip PATTERN]
@@ -314,6 +314,101 @@ static void sgd(void **state) {
   if (same) assert_same_bits("copies", copy_back, copy, copy_bytes);
 }
 
+/* Matrices of Muon, some of them of parts or transposed; one is another rank's. */
+static const struct {
+  size_t rows, columns;
+  uint8_t parts;
+} matrices[] = {{8, 12, 1}, {70, 33, 1}, {5, 21, 3}, {0, 7, 1}, {64, 192, 3}, {1, 1, 1}, {9, 4, 2}};
+enum { MATRICES = sizeof matrices / sizeof *matrices, MATRIX_MOST = 64 * 192 };
+
+/* Each in an own array of x and copies; every second one has a copy. Returns the workspace that the
+ * device wants for them, prepared. */
+static size_t list_matrices(struct pen_adamw_tensor tensors[MATRICES], float *const x[3],
+                            uint16_t *copies, const struct pen_device *device) {
+  size_t most = 4 * MATRIX_MOST;
+  for (size_t i = 0; i < MATRICES; i++) {
+    const size_t rows = matrices[i].rows, columns = matrices[i].columns / matrices[i].parts,
+                 at = i * MATRIX_MOST;
+    const int64_t dim[PEN_DIMS_MAX] = {(int64_t)(rows < columns ? rows : columns),
+                                       (int64_t)(rows < columns ? columns : rows), 5};
+    tensors[i] = (struct pen_adamw_tensor){.parameter = x[0] + at,
+                                           .gradient = x[1] + at,
+                                           .exp_avg = x[2] + at,
+                                           .copy = i % 2 ? NULL : copies + at,
+                                           .count = rows * matrices[i].columns,
+                                           .weight_decay = 0.1 * (double)(i % 3),
+                                           .rate = i % 3 ? 7 : 1,
+                                           .momentum = 0.9,
+                                           .nesterov = i % 4 != 1,
+                                           .parts = matrices[i].parts,
+                                           .steps = 5,
+                                           .rows = rows};
+    if (rows == 0) continue;
+    device->prepare(PEN_OP_NEWTON_SCHULZ, PEN_F32, dim, (const double[PEN_REALS_MAX]){0});
+    const size_t bytes = device->workspace_bytes(PEN_OP_NEWTON_SCHULZ, PEN_F32, dim);
+    most = bytes > most ? bytes : most;
+  }
+  return most;
+}
+
+static void give_workspace(struct pen_adamw_tensor tensors[MATRICES], void *workspace) {
+  for (size_t i = 0; i < MATRICES; i++) tensors[i].workspace = workspace;
+}
+
+/* Two steps as on the CPU, the second one captured and replayed; then one with a scale of NaN,
+ * which leaves all but the gradient. Momentum has the CPU's bits, parameters those of other
+ * products. What is not finite counts as 0. */
+static void muon(void **state) {
+  (void)state;
+  enum { ALL = MATRICES * MATRIX_MOST, BYTES = ALL * sizeof(float) };
+  const int same = strncmp(pen_kernels_open(), "baseline", 8) != 0;
+  struct pen_adamw_tensor tensors[MATRICES], expected[MATRICES];
+  struct pen_adamw own = settings;
+  float *here[3], *over[3], *actual = floats(ALL), *gradient = random_floats(ALL, 2);
+  uint16_t *copy = bytes_at(ALL * sizeof *copy, 0), *rounded = bytes_at(ALL * sizeof *rounded, 0),
+           *copy_over = there(ALL * sizeof *copy);
+  gradient[5] = NAN, gradient[MATRIX_MOST + 3] = -INFINITY;
+  for (size_t a = 0; a < 3; a++)
+    over[a] = sent(here[a] = a == 1 ? gradient : random_floats(ALL, a + 1), BYTES);
+  give_workspace(tensors, there(list_matrices(tensors, over, copy_over, &pen_cuda)));
+  give_workspace(expected, bytes_at(list_matrices(expected, here, copy, &pen_cpu), 0));
+  struct pen_adamw *settings_over = sent(&settings, sizeof settings);
+  for (int step = 0; step < 3; step++) {
+    const char *why = NULL;
+    gradient = random_floats(ALL, 20 + (uint64_t)step);
+    if (step > 0) memcpy(here[1], gradient, BYTES);
+    if (step > 0) pen_cuda.copy_in(over[1], gradient, BYTES, stream);
+    if (step == 2) own.gradient_scale = (double)NAN;
+    pen_cuda.copy_in(settings_over, &own, sizeof own, stream);
+    pen_cuda.stream_synchronize(stream);
+    if (step == 1) pen_cuda.capture_begin(stream);
+    pen_cuda.muon_step(tensors, MATRICES, settings_over, stream);
+    if (step == 1) {
+      void *graph = pen_cuda.capture_end(stream, &why);
+      if (graph == NULL) fail_msg("not captured: %s", why);
+      pen_cuda.graph_launch(graph, stream);
+      pen_cuda.stream_synchronize(stream);
+      pen_cuda.graph_destroy(graph);
+    }
+    pen_cpu.muon_step(expected, MATRICES, &own, NULL);
+    assert_well("muon");
+  }
+  fetch(copy, copy_over, ALL * sizeof *copy);
+  for (size_t a = 3; a-- > 0;) {
+    fetch(actual, over[a], BYTES);
+    for (size_t i = 0; i < MATRICES; i++) {
+      const size_t at = i * MATRIX_MOST, count = tensors[i].count;
+      if (a == 0 || !same)
+        assert_near("muon", actual + at, widened(here[a] + at, count), count, 1e-5, 1);
+      else
+        assert_same_bits("muon", actual + at, here[a] + at, count * sizeof(float));
+      pen_f32_to_bf16(rounded, actual + at, count);
+      if (a == 0 && tensors[i].copy != NULL)
+        assert_same_bits("copies", copy + at, rounded, count * sizeof *copy);
+    }
+  }
+}
+
 /* A skipped step: parameters and moments are unchanged, the gradient becomes zero. */
 static void a_skipped_step(void **state) {
   (void)state;
@@ -520,6 +615,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test_teardown(a_norm_of_nothing_is_0, tidy),
       cmocka_unit_test_teardown(adamw, tidy),
       cmocka_unit_test_teardown(sgd, tidy),
+      cmocka_unit_test_teardown(muon, tidy),
       cmocka_unit_test_teardown(summed, tidy),
       cmocka_unit_test_teardown(narrowed, tidy),
       cmocka_unit_test_teardown(normals, tidy),

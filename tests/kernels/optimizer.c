@@ -303,10 +303,11 @@ static void *muon_workspace(const struct pen_muon *s) {
   return bytes_at(bytes > copy ? bytes : copy, 0);
 }
 
-/* Ten steps: wide, high, of three matrices, without momentum, by one iteration. */
+/* Ten steps: wide, high and of several blocks, of three matrices, without momentum, by one
+ * iteration. */
 static void muon_matches_the_formula(void **state) {
   static const struct pen_muon kinds[] = {{3e-2, 0.95, 0.1, 0.37, true, 24, 40, 1, 5},
-                                          {3e-2, 0.95, 0, 1, false, 57, 19, 1, 5},
+                                          {3e-2, 0.95, 0, 1, false, 104, 101, 1, 5},
                                           {3e-2, 0.9, 0.1, 0.37, true, 16, 48, 3, 5},
                                           {3e-2, 0.9, 0.1, 0.37, true, 32, 48, 3, 4},
                                           {3e-2, 0, 0.1, 0.37, false, 1, 33, 1, 1}};

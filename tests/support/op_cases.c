@@ -353,6 +353,10 @@ const struct op_case op_cases[] = {
     {PEN_OP_NEWTON_SCHULZ, {13, 40, 5}, {0}, 0, 0, 0, FOR_CONTRACT},
     {PEN_OP_NEWTON_SCHULZ, {1, 1, 2}, {0}, 0, 0, 0, FOR_CONTRACT},
     {PEN_OP_NEWTON_SCHULZ, {203, 801, 2}, {0}, 0, 0, 0, FOR_THREADS},
+    {PEN_OP_NEWTON_SCHULZ, {1, 5, 1}, {0}, 0, 1e-5, 1, FOR_CUDA},
+    {PEN_OP_NEWTON_SCHULZ, {33, 50, 5}, {0}, 0, 1e-5, 1, FOR_CUDA},
+    {PEN_OP_NEWTON_SCHULZ, {70, 130, 2}, {0}, 0, 1e-5, 1, FOR_CUDA},
+    {PEN_OP_NEWTON_SCHULZ, {768, 3072, 5}, {0}, 0, 1e-5, 1, FOR_CUDA | LARGE},
 };
 const size_t op_case_count = sizeof op_cases / sizeof *op_cases;
 

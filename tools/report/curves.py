@@ -253,8 +253,9 @@ def draw_chart(runs, names, curve, drawn):
         content += draw_breaks(run, x) if run.number is None else ""
         content += draw_evaluations(run, name, lines, x, y) + (draw_skipped(some, x) if run.number is None else "")
     entries = []
-    if any(evaluations) and runs[0].number is None:
-        entries += [(line_mark("line"), "training"), (line_mark("evaluation"), "evaluation")]
+    if any(evaluations):
+        marks = ("line", "evaluation") if runs[0].number is None else ("axis", "axis dashed")
+        entries += [(line_mark(mark), meaning) for mark, meaning in zip(marks, ("training", "evaluation"))]
     if any(point.skipped for point in points[0]) and runs[0].number is None:
         entries.append((skipped_mark, "skipped"))
     name = f"{curve.name}, {unit}" if unit else curve.name

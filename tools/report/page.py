@@ -38,7 +38,7 @@ svg .run0, .keys .run0 { --run: #1f66b0; } svg .run1, .keys .run1 { --run: #e08a
 svg .run3, .keys .run3 { --run: #d1495b; } svg .run4, .keys .run4 { --run: #8655b5; } svg .run5, .keys .run5 { --run: #a58f00; }
 svg .run6, .keys .run6 { --run: #3aa6c4; } svg .run7, .keys .run7 { --run: #8a94a1; }
 svg [class*=" run"] { stroke: var(--run); } svg .dot[class*=" run"] { fill: var(--run); stroke: none; }
-svg .evaluation[class*=" run"] { stroke-dasharray: 5 3; }
+svg .evaluation[class*=" run"], svg .dashed { stroke-dasharray: 5 3; }
 .keys span { margin-right: 22px; } .keys .key { display: inline-block; width: 14px; height: 4px; margin-right: 7px; vertical-align: middle; background: var(--run); }
 footer { margin-top: 34px; color: var(--soft); font-size: 13px; }
 svg .kind { fill: #8a94a1; } svg .kind0 { fill: #1f66b0; } svg .kind1 { fill: #7fb2e5; } svg .kind2 { fill: #e08a1e; }
@@ -126,7 +126,7 @@ def events_section(log):
         return ""
     rows = "".join(element("tr", element("td", str(step), class_="number") + element("td", escape(text))) for step, text in sorted(events, key=lambda event: event[0])[:EVENTS_MAX])
     more = element("p", f"The first {EVENTS_MAX} of {len(events)}.") if len(events) > EVENTS_MAX else ""
-    table = element("table", element("tr", element("th", "after step") + element("th", "event")) + rows, class_="text")
+    table = element("table", element("tr", element("th", "after step", class_="number") + element("th", "event")) + rows, class_="text")
     return element("h2", "Events") + more + element("div", table, class_="wide")
 
 

@@ -14,13 +14,17 @@ def element(name, content="", **attributes):
 
 
 def attribute_text(value):
-    return position(value) if isinstance(value, float) else escape(value)
+    return position(value) if isinstance(value, float) else markup(str(value))
 
 
 def escape(text):
-    """A text from outside as markup has it: of bounded length, without what neither HTML nor XML can have."""
+    """A text from outside as markup has it, of bounded length."""
     text = str(text)
-    text = text if len(text) <= TEXT_MAX else text[:TEXT_MAX] + "..."
+    return markup(text if len(text) <= TEXT_MAX else text[:TEXT_MAX] + "...")
+
+
+def markup(text):
+    """Without what neither HTML nor XML can have."""
     return html.escape(NO_TEXT.sub("\ufffd", text))
 
 
