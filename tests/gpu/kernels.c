@@ -514,7 +514,7 @@ static size_t add_groups(struct CMUnitTest *tests) {
 }
 
 int main(void) {
-  enum { OTHERS = 7 };
+  enum { OTHERS = 8 };
   struct CMUnitTest tests[3 * PEN_OP_COUNT + OTHERS] = {
       cmocka_unit_test(every_kernel_has_a_case),
       cmocka_unit_test_teardown(less_shared_memory, tidy),
