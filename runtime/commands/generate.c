@@ -226,20 +226,25 @@ static void fetch_columns(const struct pen_call *call) {
   pen_columns_fetch(&generation.shapes[shape_of(vm)].columns, vm, call);
 }
 
-/* A step on a device continues one text: fetches its row of the logits and samples from it. */
-static void fetch_and_draw(struct pen_vm *vm) {
-  const unsigned char *logits = generation.shapes[shape_of(vm)].logits;
-  if (logits == NULL || !draws()) {
-    return;
-  }
-  const uint64_t first = (uint64_t)(logits - vm->arena);
+/* Fetches bytes of a device to generation.row. */
+static void fetch_row(const struct pen_vm *vm, uint64_t first) {
   for (size_t at = 0, bytes; at < pen_logit_row_bytes(vm->plan); at += bytes) {
     bytes = pen_logit_row_bytes(vm->plan) - at < PEN_STAGING_BYTES
                 ? pen_logit_row_bytes(vm->plan) - at
                 : PEN_STAGING_BYTES;
     memcpy(generation.row + at, pen_stream_read(vm->stream_state, first + at, bytes), bytes);
   }
-  draw_from_row(vm, 0, generation.row);
+}
+
+/* After a step on a device: fetches the rows of the logits that are sampled, one by one. */
+static void fetch_and_draw(struct pen_vm *vm) {
+  const unsigned char *logits = generation.shapes[shape_of(vm)].logits;
+  for (uint32_t r = 0; r < generation.step->row_count && logits != NULL && draws(); r++) {
+    if (generation.step->row[r].samples) {
+      fetch_row(vm, (uint64_t)(logits - vm->arena) + r * pen_logit_row_bytes(vm->plan));
+      draw_from_row(vm, r, generation.row);
+    }
+  }
 }
 
 /* ---- between steps ---- */
