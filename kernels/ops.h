@@ -10,7 +10,7 @@
 
 enum {
   PEN_OPERANDS_MAX = 10,
-  PEN_DIMS_MAX = 8,
+  PEN_DIMS_MAX = 9,
   PEN_REALS_MAX = 6,
   PEN_ALIGNMENT_BYTES = 64, /* of every tensor's address */
   PEN_NORM_BLOCK = 4096,    /* elements summed in f64 before the partial sums are added */

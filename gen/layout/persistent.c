@@ -50,18 +50,22 @@ static uint64_t weight_bytes(const struct pen_partition *partition, const struct
   return (copy ? copy : together ? 0 : whole) + gradient * learns;
 }
 
+static bool attends(const struct pen_op *op) {
+  return op->kind == PEN_OP_ATTENTION || op->kind == PEN_OP_ATTENTION_QKV ||
+         op->kind == PEN_OP_ATTENTION_CACHED || op->kind == PEN_OP_ATTENTION_CACHED_QKV;
+}
+
 uint64_t pen_stage_cache_bytes(const struct pen_graph *graph) {
   const struct pen_topology *t = graph->topology;
-  const struct pen_signature *attention = pen_signature_of(PEN_OP_ATTENTION); /* as _CACHED's */
-  const int kv_heads = pen_signature_dim(attention, "kv_heads"),
-            head_dim = pen_signature_dim(attention, "head_dim");
   uint64_t bytes = 0;
   for (size_t i = 0; i < graph->forward.count && pen_topology_has_cache(t); i++) {
     const struct pen_op *op = &graph->forward.op[i];
-    if (op->kind == PEN_OP_ATTENTION || op->kind == PEN_OP_ATTENTION_CACHED)
-      bytes += 2 * pen_aligned((uint64_t)(pen_topology_cache_slots(t) * t->model_sequence *
-                                          op->dim[kv_heads] * op->dim[head_dim]) *
-                               pen_dtype_bytes(op->dtype));
+    if (!attends(op)) continue;
+    const struct pen_signature *signature = pen_signature_of(op->kind);
+    bytes += 2 * pen_aligned((uint64_t)(pen_topology_cache_slots(t) * t->model_sequence *
+                                        op->dim[pen_signature_dim(signature, "kv_heads")] *
+                                        op->dim[pen_signature_dim(signature, "head_dim")]) *
+                             pen_dtype_bytes(op->dtype));
   }
   return bytes;
 }

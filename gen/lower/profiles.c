@@ -10,7 +10,7 @@
  *
  * With a cache of keys and values (generate.prompts) a step reads new tokens alone: one of each of
  * several texts, or of one text, or a chunk of one prompt. The profiles above then serve the texts
- * that are longer than the sequence. A GPU has no kernels for the cache yet.
+ * that are longer than the sequence.
  *
  * A step of generation has one microbatch, because the next token needs the previous one. Its
  * actions are those of eval, with the same weights in the same arena. */

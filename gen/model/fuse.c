@@ -146,7 +146,7 @@ static void put_reader(struct pen_graph *graph, const struct fused_ops *ops, uin
   for (int k = 1; k < to->operand_count; k++)
     op.operand[k] = was.operand[k + from->operand_count - to->operand_count];
   if (ops->fusion->rotates) {
-    op.dim[6] = was.dim[2] + 2 * was.dim[3];
+    op.dim[pen_signature_dim(to, "all")] = was.dim[2] + 2 * was.dim[3];
   } else {
     const int64_t rows = op_at(graph, ops->product[0])->dim[0];
     op.dim[0] = rows;

@@ -90,8 +90,7 @@ struct pen_topology *pen_topology_of_window(const struct pen_topology *topology,
 }
 
 bool pen_topology_has_cache(const struct pen_topology *t) {
-  return t->generate_prompts > 0 && pen_device_row(t->cluster_device)->on_host &&
-         pen_family_row_of(t->model_family)->needs_tokens;
+  return t->generate_prompts > 0 && pen_family_row_of(t->model_family)->needs_tokens;
 }
 
 int64_t pen_topology_cache_slots(const struct pen_topology *t) {

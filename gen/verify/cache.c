@@ -17,8 +17,17 @@
 #include "gen/verify/internal.h"
 #include "runtime/plan/plan.h"
 
-/* Operands of ATTENTION_CACHED, and its dims from kv_heads on, which say how a cache is divided. */
-enum { KEYS = 6, VALUES = 7, BATCH = 0, SEQUENCE = 1, DIVISION = 3, SLOTS = 6, POSITIONS = 7 };
+/* Dims of an attention over a cache; from kv_heads on they say how the cache is divided. */
+enum { BATCH = 0, SEQUENCE = 1, DIVISION = 3, SLOTS = 6, POSITIONS = 7 };
+
+static bool attends(const struct pen_op *op) {
+  return op->kind == PEN_OP_ATTENTION_CACHED || op->kind == PEN_OP_ATTENTION_CACHED_QKV;
+}
+
+/* Its operand: 0: keys, 1: values. */
+static int operand_of(const struct pen_op *op, int k) {
+  return pen_signature_operand(pen_signature_of(op->kind), k ? "values" : "keys");
+}
 
 /* The keys and values of an attention of a rank, by address. */
 struct cached_attention {
@@ -37,10 +46,10 @@ static size_t list_caches(const struct pen_rank_program *tables, struct cached_a
     const struct pen_program *program = &tables->programs[action->program];
     for (uint32_t n = program->first_op; n < program->first_op + program->op_count; n++) {
       const struct pen_op *op = &tables->ops[n];
-      if (op->kind != PEN_OP_ATTENTION_CACHED) continue;
+      if (!attends(op)) continue;
       struct cached_attention cache = {.op = op, .stage = action->stage};
       for (int k = 0; k < 2; k++) {
-        const struct pen_tensor *tensor = &tables->tensors[op->operand[KEYS + k]];
+        const struct pen_tensor *tensor = &tables->tensors[op->operand[operand_of(op, k)]];
         cache.first[k] = tables->frames[action->frame].base[tensor->base] + tensor->offset;
         cache.past[k] = cache.first[k] + tensor->bytes;
       }
@@ -58,7 +67,7 @@ static bool check_operands(const struct pen_rank_context *b) {
     const struct pen_signature *signature = pen_signature_of(op->kind);
     for (int k = 0; k <= signature->operand_count; k++) {
       uint32_t tensor = k < signature->operand_count ? op->operand[k] : op->workspace;
-      bool wanted = op->kind == PEN_OP_ATTENTION_CACHED && (k == KEYS || k == VALUES);
+      bool wanted = attends(op) && (k == operand_of(op, 0) || k == operand_of(op, 1));
       if (tensor == PEN_NONE) continue;
       if ((b->tables->tensors[tensor].base == PEN_BASE_CACHE) != wanted)
         return pen_problem_note(b->checked->problem, b->rank, PEN_NONE,
@@ -76,17 +85,18 @@ static bool check_place(const struct pen_rank_context *b, const struct cached_at
           cache->first[k] % PEN_ALIGNMENT_BYTES == 0) ||
          pen_problem_note(b->checked->problem, b->rank, PEN_NONE,
                           "stage %u has %s at %llu, outside the cache", cache->stage,
-                          b->tables->tensors[cache->op->operand[KEYS + k]].name,
+                          b->tables->tensors[cache->op->operand[operand_of(cache->op, k)]].name,
                           (unsigned long long)cache->first[k]);
 }
 
 static bool check_disjoint(const struct pen_rank_context *b, const struct cached_attention *one,
                            int i, const struct cached_attention *other, int j) {
   return one->first[i] >= other->past[j] || other->first[j] >= one->past[i] ||
-         pen_problem_note(b->checked->problem, b->rank, PEN_NONE,
-                          "%s of stage %u and %s of stage %u share bytes of the cache",
-                          b->tables->tensors[one->op->operand[KEYS + i]].name, one->stage,
-                          b->tables->tensors[other->op->operand[KEYS + j]].name, other->stage);
+         pen_problem_note(
+             b->checked->problem, b->rank, PEN_NONE,
+             "%s of stage %u and %s of stage %u share bytes of the cache",
+             b->tables->tensors[one->op->operand[operand_of(one->op, i)]].name, one->stage,
+             b->tables->tensors[other->op->operand[operand_of(other->op, j)]].name, other->stage);
 }
 
 bool pen_check_cache(const struct pen_rank_context *b) {

@@ -87,10 +87,14 @@ static bool same_ratio(struct comparison *c, const struct pen_term *wanted,
   return rows[0] * c->rows[1] == rows[1] * c->rows[0];
 }
 
+static bool is_over_cache(const struct pen_term *term) {
+  return term->kind == PEN_OP_ATTENTION_CACHED || term->kind == PEN_OP_ATTENTION_CACHED_QKV;
+}
+
 static bool same_dim(const struct comparison *c, const struct pen_term *wanted,
                      const struct pen_term *found, const char *name) {
   const int64_t w = dim_of(wanted, name), f = dim_of(found, name);
-  const bool is_cached = found->kind == PEN_OP_ATTENTION_CACHED;
+  const bool is_cached = is_over_cache(found);
   if (strcmp(name, "rows") == 0 || strcmp(name, "count") == 0 || strcmp(name, "batch") == 0)
     return true; /* same_ratio() */
   if (strcmp(name, "own") == 0 || strcmp(name, "whole") == 0)
@@ -136,14 +140,14 @@ static bool same_starts(const struct comparison *c, uint32_t wanted, uint32_t fo
 /* Whether an attention over a cache has the slots of the op that gives its starts. */
 static bool has_own_slots(const struct comparison *c, const struct pen_term *term) {
   const uint32_t slot = input_of(term, "slot"), starts = input_of(term, "starts");
-  return term->kind != PEN_OP_ATTENTION_CACHED ||
-         (is_output(c, slot, PEN_OP_POSITIONS, "slots") && starts &&
-          pen_term_of_value(slot) == pen_term_of_value(starts));
+  return !is_over_cache(term) || (is_output(c, slot, PEN_OP_POSITIONS, "slots") && starts &&
+                                  pen_term_of_value(slot) == pen_term_of_value(starts));
 }
 
 static bool same_kind(const struct pen_term *wanted, const struct pen_term *found) {
   return wanted->kind == found->kind ||
-         (wanted->kind == PEN_OP_ATTENTION && found->kind == PEN_OP_ATTENTION_CACHED);
+         (wanted->kind == PEN_OP_ATTENTION && found->kind == PEN_OP_ATTENTION_CACHED) ||
+         (wanted->kind == PEN_OP_ATTENTION_QKV && found->kind == PEN_OP_ATTENTION_CACHED_QKV);
 }
 
 static void open_pair(struct comparison *c, uint32_t wanted, uint32_t found) {

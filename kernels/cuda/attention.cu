@@ -1,20 +1,27 @@
-/* attention.cu: ATTENTION and ATTENTION_QKV in f32, without tensor cores, whose f32 is TF32:
- * causal, grouped-query, online softmax (Milakov and Gimelshein 2018; Dao 2023). The loop is that
- * of attention_bf16.cu.
+/* attention.cu: ATTENTION and ATTENTION_CACHED, and the same of fused products (_QKV), in f32,
+ * without tensor cores, whose f32 is TF32: causal, grouped-query, online softmax (Milakov and
+ * Gimelshein 2018; Dao 2023). The loop is that of attention_bf16.cu.
  *
  * Launch: heads x (blocks of 64 queries, the longest first) x batch, 256 threads; blocks of 32
  * keys, from the first that the first query sees to the diagonal, rising. head_dim is at most 256.
  * Shared memory: q, a block of keys, one of values, and e^scores.
+ *
+ * Over a cache: first k and v are written there, then blocks of 16 queries read it. The position of
+ * the first is read from memory, so that a captured launch serves every step. Sums have the order
+ * of ATTENTION, whatever the block.
  */
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/plain_product.cuh"
 
 namespace {
 
-enum { R = 4, QUERIES = SIDE * R, C = 2, KEYS = SIDE * C, CHANCE_STRIDE = KEYS + 4 };
+enum { C = 2, KEYS = SIDE * C, CHANCE_STRIDE = KEYS + 4 };
+
+/* The queries of a thread: of a block of ATTENTION's, and of one over a cache. */
+enum { R_OF_SEQUENCE = 4, R_OF_CACHE = 1 };
 
 /* The state of a thread for its R queries; sum covers only this thread's columns until the end. */
-template <int D>
+template <int D, int R>
 struct carried_f32 {
   float output[R][D / SIDE], most[R], sum[R];
   int first[R]; /* the first key that it sees */
@@ -35,8 +42,8 @@ __device__ inline float half_warp_sum(float x) {
 
 /* Scores become probabilities e^(score - maximum of the row), not normalized. A row that has seen
  * no key yet has the maximum -infinity. */
-template <int D>
-__device__ inline void online_softmax(carried_f32<D> &carry, float scores[R][C], float *chance,
+template <int D, int R>
+__device__ inline void online_softmax(carried_f32<D, R> &carry, float scores[R][C], float *chance,
                                       float scale, int first_key, int first_query) {
 #pragma unroll
   for (int r = 0; r < R; r++) {
@@ -64,74 +71,97 @@ __device__ inline void online_softmax(carried_f32<D> &carry, float scores[R][C],
   }
 }
 
-template <int D>
-__device__ inline void write_output(const carried_f32<D> &carry, float *o, float *lse,
+template <int D, int R>
+__device__ inline void write_output(const carried_f32<D, R> &carry, float *o, float *lse,
                                     const attention_shape &s, int first_query) {
 #pragma unroll
   for (int r = 0; r < R; r++) {
-    const int query = first_query + team() * R + r;
+    const int row = team() * R + r;
     const float sum = half_warp_sum(carry.sum[r]), factor = 1.0f / sum;
-    if (query >= s.sequence) continue;
-    if (place() == 0) lse[query] = carry.most[r] + logf(sum);
+    if (first_query + row >= s.sequence) continue;
+    if (lse && place() == 0) lse[row] = carry.most[r] + logf(sum);
 #pragma unroll
     for (int j = 0; j < D / SIDE; j++)
       if (place() + SIDE * j < s.head_dim)
-        o[query * s.o_row + place() + SIDE * j] = carry.output[r][j] * factor;
+        o[row * s.o_row + place() + SIDE * j] = carry.output[r][j] * factor;
   }
 }
 
-template <int D>
-__global__ void __launch_bounds__(THREADS) attend(attention_operands<float> p, attention_shape s) {
-  enum { STRIDE = plain_tile<D>::STRIDE };
+/* 16 R queries of a head by a block of threads: q, o and lse are those of first_query, k, v and
+ * starts those of the sequence. */
+template <int D, int R>
+__device__ inline void attend_queries(const attention_operands<float> &p, const attention_shape &s,
+                                      int first_query) {
+  enum { STRIDE = plain_tile<D>::STRIDE, QUERIES = SIDE * R };
   PEN_SHARED(shared);
   const plain_tile<D> q_tile = {(float *)shared}, k_tile = {q_tile.at + QUERIES * STRIDE},
                       v_tile = {k_tile.at + KEYS * STRIDE};
   float *const chance = v_tile.at + KEYS * STRIDE;
-  const int head = (int)blockIdx.x, first_query = (int)(gridDim.y - 1 - blockIdx.y) * QUERIES;
-  const int64_t batch = blockIdx.z;
-  const int64_t q_from = batch * s.sequence * s.q_row + head * s.head_dim;
-  const int64_t o_from = batch * s.sequence * s.o_row + head * s.head_dim;
-  const int64_t k_from = batch * s.sequence * s.k_row + head / s.group * s.head_dim;
   const int past = first_query + QUERIES < s.sequence ? first_query + QUERIES
                                                       : s.sequence; /* the end of the keys */
-  const int32_t *const begins = p.starts ? p.starts + batch * s.sequence : NULL;
-  carried_f32<D> carry = {};
+  carried_f32<D, R> carry = {};
 #pragma unroll
   for (int r = 0; r < R; r++) {
     carry.most[r] = -INFINITY;
-    carry.first[r] = first_seen(begins, first_query + team() * R + r, s);
+    carry.first[r] = first_seen(p.starts, first_query + team() * R + r, s);
   }
-  copy_plain<D, QUERIES>(q_tile, p.q + q_from + first_query * s.q_row, s.q_row,
-                         s.sequence - first_query, s.head_dim);
-  for (int first_key = first_seen(begins, first_query, s) / KEYS * KEYS; first_key < past;
+  copy_plain<D, QUERIES>(q_tile, p.q, s.q_row, s.sequence - first_query, s.head_dim);
+  for (int first_key = first_seen(p.starts, first_query, s) / KEYS * KEYS; first_key < past;
        first_key += KEYS) {
     __syncthreads(); /* the previous block is no longer read */
-    copy_plain<D, KEYS>(k_tile, p.k + k_from + first_key * s.k_row, s.k_row, s.sequence - first_key,
+    copy_plain<D, KEYS>(k_tile, p.k + first_key * s.k_row, s.k_row, s.sequence - first_key,
                         s.head_dim);
-    copy_plain<D, KEYS>(v_tile, p.v + k_from + first_key * s.k_row, s.k_row, s.sequence - first_key,
+    copy_plain<D, KEYS>(v_tile, p.v + first_key * s.k_row, s.k_row, s.sequence - first_key,
                         s.head_dim);
     __syncthreads();
     float scores[R][C];
     plain_products<D, R, C>(scores, q_tile, k_tile);
-    online_softmax<D>(carry, scores, chance, s.scale, first_key, first_query);
+    online_softmax<D, R>(carry, scores, chance, s.scale, first_key, first_query);
     __syncwarp(); /* one warp writes and reads a row */
     add_plain_products<D, R, KEYS>(carry.output, chance, CHANCE_STRIDE, v_tile);
     __syncwarp();
   }
-  write_output<D>(carry, p.o + o_from, p.lse + (batch * s.heads + head) * s.sequence, s,
-                  first_query);
+  write_output<D, R>(carry, p.o, p.lse, s, first_query);
 }
 
-typedef void attend_kernel(attention_operands<float>, attention_shape);
+template <int D>
+__global__ void __launch_bounds__(THREADS) attend(attention_operands<float> p, attention_shape s) {
+  enum { QUERIES = SIDE * R_OF_SEQUENCE };
+  const int head = (int)blockIdx.x, first_query = (int)(gridDim.y - 1 - blockIdx.y) * QUERIES;
+  const int64_t batch = blockIdx.z, row = batch * s.sequence + first_query,
+                k_from = batch * s.sequence * s.k_row + head / s.group * s.head_dim;
+  const attention_operands<float> block = {
+      p.q + row * s.q_row + head * s.head_dim,
+      p.k + k_from,
+      p.v + k_from,
+      p.starts ? p.starts + batch * s.sequence : NULL,
+      p.o + row * s.o_row + head * s.head_dim,
+      p.lse + (batch * s.heads + head) * s.sequence + first_query};
+  attend_queries<D, R_OF_SEQUENCE>(block, s, first_query);
+}
+
+template <int D>
+__global__ void __launch_bounds__(THREADS)
+    attend_cached(cached_operands<float> p, attention_shape s) {
+  enum { QUERIES = SIDE * R_OF_CACHE };
+  attention_operands<float> block;
+  int first_query;
+  if (take_cached(block, s, p, (int)blockIdx.y * QUERIES, QUERIES, first_query))
+    attend_queries<D, R_OF_CACHE>(block, s, first_query);
+}
 
 const struct attention_variant {
-  attend_kernel *kernel;
+  void (*kernel)(attention_operands<float>, attention_shape);
+  void (*cached)(cached_operands<float>, attention_shape);
   int head_dim;
-} variants[] = {{attend<32>, 32}, {attend<64>, 64}, {attend<128>, 128}, {attend<256>, 256}};
-enum { VARIANTS = sizeof variants / sizeof *variants };
+} variants[] = {{attend<32>, attend_cached<32>, 32},
+                {attend<64>, attend_cached<64>, 64},
+                {attend<128>, attend_cached<128>, 128},
+                {attend<256>, attend_cached<256>, 256}};
 
-size_t shared_bytes(const attention_variant &v) {
-  return (size_t)((QUERIES + 2 * KEYS) * (v.head_dim + 4) + QUERIES * CHANCE_STRIDE) *
+size_t shared_bytes(const attention_variant &v, int r) {
+  const int queries = SIDE * r;
+  return (size_t)((queries + 2 * KEYS) * (v.head_dim + 4) + queries * CHANCE_STRIDE) *
          sizeof(float);
 }
 
@@ -142,29 +172,57 @@ const attention_variant *choose(int64_t head_dim) {
   return NULL;
 }
 
+/* The same, of an op; null: an error was noted. */
+const attention_variant *choose_for(const char *op, int64_t head_dim) {
+  const attention_variant *const chosen = choose(head_dim);
+  if (chosen == NULL) pen_cuda_note_text(op, "head_dim must be at most 256");
+  return chosen;
+}
+
 void launch(const struct pen_call *call, const attention_operands<float> &p,
             const attention_shape &s) {
   const int64_t *dim = call->dim;
+  const attention_variant *const chosen = choose_for("ATTENTION", dim[4]);
+  if (chosen == NULL) return;
+  const dim3 grid((unsigned)dim[2], (unsigned)ceiling(dim[1], SIDE * R_OF_SEQUENCE),
+                  (unsigned)dim[0]);
+  PEN_LAUNCH(chosen->kernel, grid, dim3(THREADS), shared_bytes(*chosen, R_OF_SEQUENCE),
+             call->stream, p, s);
+}
+
+void launch_cached(const struct pen_call *call, const cached_operands<float> &p,
+                   const attention_shape &s) {
+  const int64_t *dim = call->dim;
+  const attention_variant *const chosen = choose_for("ATTENTION_CACHED", dim[4]);
+  if (chosen == NULL) return;
+  const dim3 grid((unsigned)dim[2], (unsigned)ceiling(dim[1], SIDE * R_OF_CACHE), (unsigned)dim[0]);
+  launch_write_cache(call, p, s);
+  PEN_LAUNCH(chosen->cached, grid, dim3(THREADS), shared_bytes(*chosen, R_OF_CACHE), call->stream,
+             p, s);
+}
+
+size_t shared_of(const int64_t *dim, int r) {
   const attention_variant *const chosen = choose(dim[4]);
-  if (chosen == NULL) {
-    pen_cuda_note_text("ATTENTION", "head_dim must be at most 256");
-    return;
-  }
-  const dim3 grid((unsigned)dim[2], (unsigned)ceiling(dim[1], QUERIES), (unsigned)dim[0]);
-  PEN_LAUNCH(chosen->kernel, grid, dim3(THREADS), shared_bytes(*chosen), call->stream, p, s);
+  return chosen == NULL ? 0 : shared_bytes(*chosen, r);
 }
 
 } /* namespace */
 
 void pen_cuda_attention_open(void) {
-  for (int i = 0; i < VARIANTS; i++)
-    pen_cuda_allow_shared("shared memory for ATTENTION", (const void *)variants[i].kernel,
-                          shared_bytes(variants[i]));
+  for (const attention_variant &v : variants) {
+    pen_cuda_allow_shared("shared memory for ATTENTION", (const void *)v.kernel,
+                          shared_bytes(v, R_OF_SEQUENCE));
+    pen_cuda_allow_shared("shared memory for ATTENTION_CACHED", (const void *)v.cached,
+                          shared_bytes(v, R_OF_CACHE));
+  }
 }
 
 size_t pen_cuda_attention_shared(const int64_t dim[PEN_DIMS_MAX]) {
-  const attention_variant *const chosen = choose(dim[4]);
-  return chosen == NULL ? 0 : shared_bytes(*chosen);
+  return shared_of(dim, R_OF_SEQUENCE);
+}
+
+size_t pen_cuda_attention_cached_shared(const int64_t dim[PEN_DIMS_MAX]) {
+  return shared_of(dim, R_OF_CACHE);
 }
 
 void pen_cuda_attention(const struct pen_call *call) {
@@ -173,4 +231,12 @@ void pen_cuda_attention(const struct pen_call *call) {
 
 void pen_cuda_attention_qkv(const struct pen_call *call) {
   launch(call, qkv_operands_of<float>(call), qkv_shape_of(call->dim));
+}
+
+void pen_cuda_attention_cached(const struct pen_call *call) {
+  launch_cached(call, cached_operands_of<float>(call), shape_of(call->dim));
+}
+
+void pen_cuda_attention_cached_qkv(const struct pen_call *call) {
+  launch_cached(call, cached_qkv_operands_of<float>(call), cached_qkv_shape_of(call->dim));
 }

@@ -69,6 +69,102 @@ static __device__ inline int first_seen(const int32_t *starts, int query,
   return start > of_window ? start : of_window;
 }
 
+/* ---- over a cache ---- */
+
+template <class T>
+struct cached_operands {
+  const T *q, *k, *v;
+  const int32_t *starts, *slot;
+  T *o, *keys, *values;
+  int64_t from_row, positions; /* elements between positions of k and v; tokens of a slot */
+};
+
+template <class T>
+static inline cached_operands<T> cached_operands_of(const struct pen_call *call) {
+  return {(const T *)call->operand[0],
+          (const T *)call->operand[1],
+          (const T *)call->operand[2],
+          (const int32_t *)call->operand[3],
+          (const int32_t *)call->operand[4],
+          (T *)call->operand[5],
+          (T *)call->operand[6],
+          (T *)call->operand[7],
+          call->dim[3] * call->dim[4],
+          call->dim[7]};
+}
+
+template <class T>
+static inline cached_operands<T> cached_qkv_operands_of(const struct pen_call *call) {
+  const T *const qkv = (const T *)call->operand[0];
+  return {qkv,
+          qkv + k_of_row(call->dim),
+          qkv + v_of_row(call->dim),
+          (const int32_t *)call->operand[1],
+          (const int32_t *)call->operand[2],
+          (T *)call->operand[3],
+          (T *)call->operand[4],
+          (T *)call->operand[5],
+          call->dim[8] * call->dim[4],
+          call->dim[7]};
+}
+
+/* Of rows that have the heads of q, k and v; k_row is that of the cache. */
+static inline attention_shape cached_qkv_shape_of(const int64_t *dim) {
+  attention_shape s = shape_of(dim);
+  s.q_row = dim[8] * dim[4];
+  return s;
+}
+
+/* Writes k and v of the new tokens to the cache, N elements at a time. Launch: a block for each
+ * token. */
+template <class T, int N>
+__global__ void __launch_bounds__(THREADS)
+    write_cache(cached_operands<T> p, int sequence, int64_t width) {
+  const int64_t row = blockIdx.x;
+  const int slot = p.slot[row / sequence];
+  if (slot < 0) return;
+  const int64_t to = (slot * p.positions - p.starts[row] + row % sequence) * width,
+                from = row * p.from_row;
+  for (int64_t i = (int64_t)threadIdx.x * N; i < width; i += THREADS * N) {
+    store(p.keys + to + i, load<N>(p.k + from + i));
+    store(p.values + to + i, load<N>(p.v + from + i));
+  }
+}
+
+template <class T>
+static inline void launch_write_cache(const struct pen_call *call, const cached_operands<T> &p,
+                                      const attention_shape &s) {
+  constexpr int n = WIDE<T>;
+  const auto kernel = is_wide<T>(s.head_dim) ? write_cache<T, n> : write_cache<T, 1>;
+  PEN_LAUNCH(kernel, dim3((unsigned)(call->dim[0] * call->dim[1])), dim3(THREADS), 0, call->stream,
+             p, s.sequence, s.k_row);
+}
+
+/* What a block of threads attends to: `row` is the first of its queries among the new tokens.
+ * Positions count from the start of the text, and s.sequence is where they end. A sequence without
+ * a slot gets zeros, of up to `queries` rows: false. */
+template <class T>
+static __device__ inline bool take_cached(attention_operands<T> &block, attention_shape &s,
+                                          const cached_operands<T> &p, int row, int queries,
+                                          int &first_query) {
+  const int head = (int)blockIdx.x, tokens = s.sequence,
+            rows = tokens - row < queries ? tokens - row : queries;
+  const int64_t batch = blockIdx.z, from = batch * tokens + row, slot = p.slot[batch];
+  T *const o = p.o + from * s.o_row + head * s.head_dim;
+  if (slot < 0) {
+    for (int i = (int)threadIdx.x; i < rows * s.head_dim; i += (int)blockDim.x)
+      o[i / s.head_dim * s.o_row + i % s.head_dim] = 0;
+    return false;
+  }
+  const int first = -p.starts[batch * tokens];
+  const int64_t k_from = slot * p.positions * s.k_row + head / s.group * s.head_dim;
+  block = {
+      p.q + from * s.q_row + head * s.head_dim, p.keys + k_from, p.values + k_from, NULL, o, NULL};
+  s.sequence = first + tokens;
+  first_query = first + row;
+  return true;
+}
+
 static inline int64_t q_count(const int64_t *dim) { return dim[0] * dim[1] * dim[2] * dim[4]; }
 
 /* The workspace of the backward: delta[batch][heads][sequence], then dq if dq replaces q. */

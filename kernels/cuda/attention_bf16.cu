@@ -1,5 +1,6 @@
-/* attention_bf16.cu: ATTENTION and ATTENTION_QKV in bf16 on tensor cores: causal, grouped-query,
- * online softmax (Milakov and Gimelshein 2018; Dao 2023, FlashAttention-2).
+/* attention_bf16.cu: ATTENTION and ATTENTION_CACHED, and the same of fused products (_QKV), in bf16
+ * on tensor cores: causal, grouped-query, online softmax (Milakov and Gimelshein 2018; Dao 2023,
+ * FlashAttention-2).
  *
  * A block has one head and QUERIES queries, 16 M for each warp, and iterates over blocks of KEYS
  * keys up to the diagonal. Scores stay in registers; rounded to bf16 they are the left operand of
@@ -10,6 +11,8 @@
  * keys from the first that the first query sees, rising. A warp skips a block of which its queries
  * see no key. Shared memory: q, and a block of keys and of values, so that two blocks of threads
  * fit a processor.
+ *
+ * Over a cache: as in attention.cu; a block has 64 queries, so that a chunk of a prompt is one.
  */
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/mma.cuh"
@@ -76,10 +79,11 @@ __device__ inline void online_softmax(carried_bf16<D, M> &c, float scores[M][KEY
     }
 }
 
-/* Divides by the sums and writes o and lse of the existing rows. */
+/* Divides by the sums and writes o and lse (null: not) of the existing rows, which are those of
+ * first_query. */
 template <int D, int M>
 __device__ inline void write_output(const carried_bf16<D, M> &c, bf16 *o, float *lse,
-                                    const attention_shape &s, int first_query) {
+                                    const attention_shape &s, int first_query, int own_row) {
   const int lane = (int)threadIdx.x % WARP;
 #pragma unroll
   for (int m = 0; m < M; m++)
@@ -88,50 +92,46 @@ __device__ inline void write_output(const carried_bf16<D, M> &c, bf16 *o, float 
       float sum = c.sum[m][half];
       sum += __shfl_xor_sync(0xffffffffu, sum, 1);
       sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-      const int query = first_query + m * 16 + half * 8 + lane / 4;
-      if (query >= s.sequence) continue;
+      const int row = own_row + m * 16 + half * 8 + lane / 4;
+      if (first_query + row >= s.sequence) continue;
       const float factor = 1.0f / sum;
-      if (lane % 4 == 0) lse[query] = 0.693147181f * fmaf(c.most[m][half], s.scale, log2f(sum));
+      if (lse && lane % 4 == 0)
+        lse[row] = 0.693147181f * fmaf(c.most[m][half], s.scale, log2f(sum));
 #pragma unroll
       for (int n = 0; n < D / 8; n++) {
         const int column = n * 8 + lane % 4 * 2;
         if (column < s.head_dim)
-          *(uint32_t *)(o + query * s.o_row + column) =
+          *(uint32_t *)(o + row * s.o_row + column) =
               pack(c.output[m][n][2 * half] * factor, c.output[m][n][2 * half + 1] * factor);
       }
     }
 }
 
+/* WARPS 16 M queries of a head by a block of threads: q, o and lse are those of first_query, k, v
+ * and starts those of the sequence. */
 template <int D, int M, int KEYS>
-__global__ void __launch_bounds__(BLOCK) attend(attention_operands<bf16> p, attention_shape s) {
+__device__ inline void attend_queries(const attention_operands<bf16> &p, const attention_shape &s,
+                                      int first_query) {
   enum { QUERIES = WARPS * M * 16, STRIDE = tile_of<D>::STRIDE };
   PEN_SHARED(shared);
   const tile_of<D> q_tile = {(bf16 *)shared}, k_tile = {q_tile.at + QUERIES * STRIDE},
                    v_tile = {k_tile.at + KEYS * STRIDE};
-  const int head = (int)blockIdx.x, first_query = (int)(gridDim.y - 1 - blockIdx.y) * QUERIES;
-  const int64_t batch = blockIdx.z;
-  const int64_t k_from = batch * s.sequence * s.k_row + head / s.group * s.head_dim;
-  const bf16 *const q = p.q + (batch * s.sequence + first_query) * s.q_row + head * s.head_dim,
-                    *const k = p.k + k_from, *const v = p.v + k_from;
-  bf16 *const o = p.o + batch * s.sequence * s.o_row + head * s.head_dim;
-  float *const lse = p.lse + (batch * s.heads + head) * s.sequence;
   const int past = first_query + QUERIES < s.sequence ? first_query + QUERIES
                                                       : s.sequence; /* the end of the keys */
   const int own_row = (int)threadIdx.x / WARP * M * 16, own = first_query + own_row,
             own_past = own + M * 16;
-  const int32_t *const begins = p.starts ? p.starts + batch * s.sequence : NULL;
-  const int begin = first_seen(begins, first_query, s) / KEYS * KEYS;
-  const int last_first = first_seen(begins, (own_past < s.sequence ? own_past : s.sequence) - 1,
+  const int begin = first_seen(p.starts, first_query, s) / KEYS * KEYS;
+  const int last_first = first_seen(p.starts, (own_past < s.sequence ? own_past : s.sequence) - 1,
                                     s); /* the first key that the last query of this warp sees */
   carried_bf16<D, M> carry = {};
 #pragma unroll
   for (int m = 0; m < M; m++) carry.most[m][0] = carry.most[m][1] = -INFINITY;
-  copy_tile<D, QUERIES, BLOCK>(q_tile, q, s.q_row, s.sequence - first_query, s.head_dim);
-  copy_tile<D, KEYS, BLOCK>(k_tile, k + begin * s.k_row, s.k_row, s.sequence - begin, s.head_dim);
+  copy_tile<D, QUERIES, BLOCK>(q_tile, p.q, s.q_row, s.sequence - first_query, s.head_dim);
+  copy_tile<D, KEYS, BLOCK>(k_tile, p.k + begin * s.k_row, s.k_row, s.sequence - begin, s.head_dim);
   copies_commit();
   for (int first_key = begin; first_key < past; first_key += KEYS) {
     const int next = first_key + KEYS;
-    copy_tile<D, KEYS, BLOCK>(v_tile, v + first_key * s.k_row, s.k_row, s.sequence - first_key,
+    copy_tile<D, KEYS, BLOCK>(v_tile, p.v + first_key * s.k_row, s.k_row, s.sequence - first_key,
                               s.head_dim);
     copies_commit();
     copies_wait<1>();
@@ -144,7 +144,8 @@ __global__ void __launch_bounds__(BLOCK) attend(attention_operands<bf16> p, atte
     }
     __syncthreads(); /* the keys are no longer read */
     if (next < past)
-      copy_tile<D, KEYS, BLOCK>(k_tile, k + next * s.k_row, s.k_row, s.sequence - next, s.head_dim);
+      copy_tile<D, KEYS, BLOCK>(k_tile, p.k + next * s.k_row, s.k_row, s.sequence - next,
+                                s.head_dim);
     copies_commit();
     if (sees) {
       if (next > own + 1) {
@@ -157,7 +158,7 @@ __global__ void __launch_bounds__(BLOCK) attend(attention_operands<bf16> p, atte
 #pragma unroll
         for (int half = 0; half < 2 * M; half++)
           first[half] =
-              first_seen(begins, own + half * 8 + (int)threadIdx.x % WARP / 4, s) - first_key;
+              first_seen(p.starts, own + half * 8 + (int)threadIdx.x % WARP / 4, s) - first_key;
         mask<M, KEYS>(scores,
                       [&first](int m, int half, int key) { return key < first[2 * m + half]; });
       }
@@ -169,25 +170,50 @@ __global__ void __launch_bounds__(BLOCK) attend(attention_operands<bf16> p, atte
     __syncthreads(); /* the values are no longer read */
   }
   copies_wait<0>();
-  write_output<D, M>(carry, o, lse, s, own);
+  write_output<D, M>(carry, p.o, p.lse, s, first_query, own_row);
 }
 
-typedef void attend_kernel(attention_operands<bf16>, attention_shape);
+template <int D, int M, int KEYS>
+__global__ void __launch_bounds__(BLOCK) attend(attention_operands<bf16> p, attention_shape s) {
+  enum { QUERIES = WARPS * M * 16 };
+  const int head = (int)blockIdx.x, first_query = (int)(gridDim.y - 1 - blockIdx.y) * QUERIES;
+  const int64_t batch = blockIdx.z, row = batch * s.sequence + first_query,
+                k_from = batch * s.sequence * s.k_row + head / s.group * s.head_dim;
+  const attention_operands<bf16> block = {
+      p.q + row * s.q_row + head * s.head_dim,
+      p.k + k_from,
+      p.v + k_from,
+      p.starts ? p.starts + batch * s.sequence : NULL,
+      p.o + row * s.o_row + head * s.head_dim,
+      p.lse + (batch * s.heads + head) * s.sequence + first_query};
+  attend_queries<D, M, KEYS>(block, s, first_query);
+}
 
-/* The largest head_dim of each variant; 32 queries a warp if registers suffice. */
+template <int D, int KEYS>
+__global__ void __launch_bounds__(BLOCK) attend_cached(cached_operands<bf16> p, attention_shape s) {
+  enum { QUERIES = WARPS * 16 };
+  attention_operands<bf16> block;
+  int first_query;
+  if (take_cached(block, s, p, (int)blockIdx.y * QUERIES, QUERIES, first_query))
+    attend_queries<D, 1, KEYS>(block, s, first_query);
+}
+
+/* The largest head_dim of each variant; 32 queries a warp if registers suffice. Over a cache: 16.
+ */
 const struct attention_bf16_variant {
-  attend_kernel *kernel;
+  void (*kernel)(attention_operands<bf16>, attention_shape);
+  void (*cached)(cached_operands<bf16>, attention_shape);
   int head_dim, queries, keys;
 } variants[] = {
-    {attend<32, 2, 64>, 32, 128, 64},
-    {attend<64, 2, 64>, 64, 128, 64},
-    {attend<96, 2, 64>, 96, 128, 64},
-    {attend<128, 2, 64>, 128, 128, 64},
+    {attend<32, 2, 64>, attend_cached<32, 64>, 32, 128, 64},
+    {attend<64, 2, 64>, attend_cached<64, 64>, 64, 128, 64},
+    {attend<96, 2, 64>, attend_cached<96, 64>, 96, 128, 64},
+    {attend<128, 2, 64>, attend_cached<128, 64>, 128, 128, 64},
 };
-enum { VARIANTS = sizeof variants / sizeof *variants };
+enum { CACHED_QUERIES = WARPS * 16 };
 
-size_t shared_bytes(const attention_bf16_variant &v) {
-  return (size_t)((v.queries + 2 * v.keys) * (v.head_dim + 8)) * sizeof(bf16);
+size_t shared_bytes(const attention_bf16_variant &v, int queries) {
+  return (size_t)((queries + 2 * v.keys) * (v.head_dim + 8)) * sizeof(bf16);
 }
 
 /* Null: head_dim is too large. */
@@ -197,29 +223,53 @@ const attention_bf16_variant *choose(int64_t head_dim) {
   return NULL;
 }
 
+/* The same, of an op; null: an error was noted. */
+const attention_bf16_variant *choose_for(const char *op, int64_t head_dim) {
+  const attention_bf16_variant *const chosen = head_dim % 8 == 0 ? choose(head_dim) : NULL;
+  if (chosen == NULL) pen_cuda_note_text(op, "head_dim must be a multiple of 8, at most 128");
+  return chosen;
+}
+
 void launch(const struct pen_call *call, const attention_operands<bf16> &p, attention_shape s) {
   const int64_t *dim = call->dim;
-  const attention_bf16_variant *const chosen = choose(dim[4]);
-  if (chosen == NULL || dim[4] % 8 != 0) {
-    pen_cuda_note_text("ATTENTION over bf16", "head_dim must be a multiple of 8, at most 128");
-    return;
-  }
+  const attention_bf16_variant *const chosen = choose_for("ATTENTION over bf16", dim[4]);
+  if (chosen == NULL) return;
   s.scale *= 1.44269504f; /* exponentials have base 2 */
   const dim3 grid((unsigned)dim[2], (unsigned)ceiling(dim[1], chosen->queries), (unsigned)dim[0]);
-  PEN_LAUNCH(chosen->kernel, grid, dim3(BLOCK), shared_bytes(*chosen), call->stream, p, s);
+  PEN_LAUNCH(chosen->kernel, grid, dim3(BLOCK), shared_bytes(*chosen, chosen->queries),
+             call->stream, p, s);
+}
+
+void launch_cached(const struct pen_call *call, const cached_operands<bf16> &p, attention_shape s) {
+  const int64_t *dim = call->dim;
+  const attention_bf16_variant *const chosen = choose_for("ATTENTION_CACHED over bf16", dim[4]);
+  if (chosen == NULL) return;
+  s.scale *= 1.44269504f;
+  const dim3 grid((unsigned)dim[2], (unsigned)ceiling(dim[1], CACHED_QUERIES), (unsigned)dim[0]);
+  launch_write_cache(call, p, s);
+  PEN_LAUNCH(chosen->cached, grid, dim3(BLOCK), shared_bytes(*chosen, CACHED_QUERIES), call->stream,
+             p, s);
 }
 
 } /* namespace */
 
 void pen_cuda_attention_bf16_open(void) {
-  for (int i = 0; i < VARIANTS; i++)
-    pen_cuda_allow_shared("shared memory for ATTENTION", (const void *)variants[i].kernel,
-                          shared_bytes(variants[i]));
+  for (const attention_bf16_variant &v : variants) {
+    pen_cuda_allow_shared("shared memory for ATTENTION", (const void *)v.kernel,
+                          shared_bytes(v, v.queries));
+    pen_cuda_allow_shared("shared memory for ATTENTION_CACHED", (const void *)v.cached,
+                          shared_bytes(v, CACHED_QUERIES));
+  }
 }
 
 size_t pen_cuda_attention_bf16_shared(const int64_t dim[PEN_DIMS_MAX]) {
   const attention_bf16_variant *const chosen = choose(dim[4]);
-  return chosen == NULL ? 0 : shared_bytes(*chosen);
+  return chosen == NULL ? 0 : shared_bytes(*chosen, chosen->queries);
+}
+
+size_t pen_cuda_attention_cached_bf16_shared(const int64_t dim[PEN_DIMS_MAX]) {
+  const attention_bf16_variant *const chosen = choose(dim[4]);
+  return chosen == NULL ? 0 : shared_bytes(*chosen, CACHED_QUERIES);
 }
 
 void pen_cuda_attention_bf16(const struct pen_call *call) {
@@ -228,4 +278,12 @@ void pen_cuda_attention_bf16(const struct pen_call *call) {
 
 void pen_cuda_attention_qkv_bf16(const struct pen_call *call) {
   launch(call, qkv_operands_of<bf16>(call), qkv_shape_of(call->dim));
+}
+
+void pen_cuda_attention_cached_bf16(const struct pen_call *call) {
+  launch_cached(call, cached_operands_of<bf16>(call), shape_of(call->dim));
+}
+
+void pen_cuda_attention_cached_qkv_bf16(const struct pen_call *call) {
+  launch_cached(call, cached_qkv_operands_of<bf16>(call), cached_qkv_shape_of(call->dim));
 }

@@ -39,6 +39,8 @@ void pen_cuda_layernorm_dx_open(void);
 size_t pen_cuda_attention_shared(const int64_t dim[PEN_DIMS_MAX]);
 size_t pen_cuda_attention_dx_shared(const int64_t dim[PEN_DIMS_MAX]);
 size_t pen_cuda_attention_bf16_shared(const int64_t dim[PEN_DIMS_MAX]);
+size_t pen_cuda_attention_cached_shared(const int64_t dim[PEN_DIMS_MAX]);
+size_t pen_cuda_attention_cached_bf16_shared(const int64_t dim[PEN_DIMS_MAX]);
 size_t pen_cuda_attention_dx_bf16_shared(const int64_t dim[PEN_DIMS_MAX]);
 size_t pen_cuda_rmsnorm_dx_shared(const int64_t dim[PEN_DIMS_MAX]);
 size_t pen_cuda_layernorm_dx_shared(const int64_t dim[PEN_DIMS_MAX]);

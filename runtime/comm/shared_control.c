@@ -151,6 +151,7 @@ bool pen_shared_abort(const struct pen_shared *shared, uint32_t status) {
     pen_futex_counter_wake(&shared->ranks[r].arrived);
     pen_futex_counter_wake(&shared->ranks[r].exchanged);
     pen_futex_counter_wake(&shared->ranks[r].tensor_exchanges);
+    pen_futex_counter_wake(&shared->ranks[r].joined);
   }
   pen_futex_counter_wake(&shared->control->logged);
   pen_futex_counter_wake(&shared->control->decided);

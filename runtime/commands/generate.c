@@ -16,7 +16,7 @@
  * the hook; meanwhile others may be in the next step, whose columns have memory of their own, and
  * end it only with the first one. On a device the hook copies
  * the columns to pinned memory, from which each puts them there after the step; the first one
- * samples when all have done so. */
+ * waits for all, then samples. */
 #include "kernels/kernels.h"
 #include "runtime/commands/generate.h"
 
@@ -226,20 +226,25 @@ static void fetch_columns(const struct pen_call *call) {
   pen_columns_fetch(&generation.shapes[shape_of(vm)].columns, vm, call);
 }
 
-/* A step on a device continues one text: fetches its row of the logits and samples from it. */
-static void fetch_and_draw(struct pen_vm *vm) {
-  const unsigned char *logits = generation.shapes[shape_of(vm)].logits;
-  if (logits == NULL || !draws()) {
-    return;
-  }
-  const uint64_t first = (uint64_t)(logits - vm->arena);
+/* Fetches bytes of a device to generation.row. */
+static void fetch_row(const struct pen_vm *vm, uint64_t first) {
   for (size_t at = 0, bytes; at < pen_logit_row_bytes(vm->plan); at += bytes) {
     bytes = pen_logit_row_bytes(vm->plan) - at < PEN_STAGING_BYTES
                 ? pen_logit_row_bytes(vm->plan) - at
                 : PEN_STAGING_BYTES;
     memcpy(generation.row + at, pen_stream_read(vm->stream_state, first + at, bytes), bytes);
   }
-  draw_from_row(vm, 0, generation.row);
+}
+
+/* After a step on a device: fetches the rows of the logits that are sampled, one by one. */
+static void fetch_and_draw(struct pen_vm *vm) {
+  const unsigned char *logits = generation.shapes[shape_of(vm)].logits;
+  for (uint32_t r = 0; r < generation.step->row_count && logits != NULL && draws(); r++) {
+    if (generation.step->row[r].samples) {
+      fetch_row(vm, (uint64_t)(logits - vm->arena) + r * pen_logit_row_bytes(vm->plan));
+      draw_from_row(vm, r, generation.row);
+    }
+  }
 }
 
 /* ---- between steps ---- */
@@ -250,20 +255,30 @@ static bool shows(const struct pen_run *run) {
   return pen_last_stage_process(run->plan, run->profile) == generation.global;
 }
 
-/* Of tensor ranks on a device, after the step. False: the run was aborted. */
-static bool join_fetched(const struct pen_vm *vm) {
+/* Of tensor ranks on a device, after the step. The one that samples waits for the others; these
+ * need not wait for it, as above. False: the run was aborted. */
+static bool join_fetched(const struct pen_run *run, const struct pen_vm *vm) {
+  struct pen_endpoint *endpoint = vm->endpoint;
   const struct pen_pinned_columns *columns = &generation.shapes[shape_of(vm)].columns;
+  const uint32_t needed = (uint32_t)vm->run_step + 1;
+  bool going = true;
   for (uint32_t p = 0; p < columns->count; p++) {
     join_columns(vm, &columns->split[p]);
   }
-  return pen_endpoint_barrier(vm->endpoint);
+  pen_futex_counter_set(&endpoint->self->joined, needed);
+  for (uint32_t m = 0; m < pen_group_size(vm->plan, PEN_TENSOR) && shows(run) && going; m++) {
+    const uint32_t peer = pen_endpoint_process(endpoint, PEN_TENSOR, m);
+    going = pen_endpoint_wait(endpoint, &run->shared.ranks[peer].joined, needed, peer);
+  }
+  return going;
 }
 
 /* Samples, after the step, where it was not done within; or reads a prompt. */
 static bool stepped(const struct pen_run *run, struct pen_vm *vm) {
   generation.step->run_step = vm->run_step;
   fetch_and_draw(vm);
-  if (pen_group_size(vm->plan, PEN_TENSOR) > 1 && vm->device->asynchronous && !join_fetched(vm)) {
+  if (pen_group_size(vm->plan, PEN_TENSOR) > 1 && vm->device->asynchronous &&
+      !join_fetched(run, vm)) {
     return false;
   }
   if (!shows(run)) {

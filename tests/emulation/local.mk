@@ -7,6 +7,7 @@ tests/emulation/kernels/%.o: kernels/cuda/%.cu
 -include $(EMULATED_KERNELS:.o=.o.d)
 
 EMULATED_TESTS = \
+  %reldir%/cached_emulated.t \
   %reldir%/commands_emulated.t \
   %reldir%/hosts_emulated.t \
   %reldir%/splits_emulated.t \

@@ -81,7 +81,7 @@ is "and complains of nothing" "$(complaints "$scratch/err")" ""
 table=$(cat "$scratch/out/results.md")
 matches "the table names the chip" "$table" "# *, NVIDIA H100 80GB HBM3*"
 for row in facts device_ops kernels train llama_1b gpt2_124m bench hop two_ranks ipc_2 pairs_4 splits_1 tensor_2 bf16_1 bf16_4 ipc_r2_none ipc_r2_weights \
-  $nccl_rows resume generate_tensor_2 splits_2 tensor_all_2 ipc_r2_optimizer memcheck racecheck initcheck synccheck; do
+  $nccl_rows resume generate_2 generate_tensor_2 splits_2 tensor_all_2 ipc_r2_optimizer memcheck racecheck initcheck synccheck; do
   matches "the table has $row, which passed" "$table" "*
 | $row | passed (*"
 done

@@ -126,7 +126,7 @@ is "kernels run in four shards, of which one has what the others leave out" \
 is "a part that fails is the failure of all" "$(cat "$scratch/failing/status")" 1
 is "what fails is tried in other modes, and its family ends after two failures" "$(rows failing | grep -v nccl_ | grep -A 99 '^hop' | sed '/_peer/d' | paste -s -d ';')" \
   "hop passed;two_ranks passed;ipc_2 FAILED;ipc_2-serial FAILED;ipc_2-plain passed;pairs_4 FAILED;splits_1 passed;tensor_2 passed;ipc_4 FAILED;bf16_1 \
-passed;bf16_4 skipped;ipc_r2_none passed;ipc_r2_weights passed;resume passed;generate_tensor_2 passed;zbv_4 skipped;ipc_8 skipped;splits_2 \
+passed;bf16_4 skipped;ipc_r2_none passed;ipc_r2_weights passed;resume passed;generate_2 skipped;generate_tensor_2 passed;zbv_4 skipped;ipc_8 skipped;splits_2 \
 skipped;tensor_all_2 passed;ipc_r2_optimizer passed;memcheck passed;racecheck passed;initcheck passed;synccheck passed"
 matches "which is said" "$(row failing zbv_4)" 'skipped: two parts of the family ipc have failed*'
 matches "the mode that passes is kept" "$(row failing ipc_2-plain)" '*kept for later parts: PEN_GRAPH=plain*'
@@ -151,7 +151,7 @@ is "with a hop of 5000.1 us three parts put several processes on one GPU" "$(row
   'hop two_ranks ipc_2 pairs_4 splits_1 tensor_2 bf16_1 resume llama_1b_peer gpt2_124m_peer memcheck racecheck initcheck synccheck'
 matches "which is said" "$(row slow ipc_4)" 'skipped: a message between processes on one GPU takes 5000.1 us (hop)*'
 is "gVisor: no ipc" "$(rows gvisor | sed -n '/^hop/,$ { /nccl/d; /skipped/ s/ .*//p; }' | paste -s -d ' ')" \
-  'hop ipc_2 pairs_4 tensor_2 ipc_4 bf16_4 ipc_r2_none ipc_r2_weights generate_tensor_2 zbv_4 ipc_8 splits_2 tensor_all_2 ipc_r2_optimizer'
+  'hop ipc_2 pairs_4 tensor_2 ipc_4 bf16_4 ipc_r2_none ipc_r2_weights generate_2 generate_tensor_2 zbv_4 ipc_8 splits_2 tensor_all_2 ipc_r2_optimizer'
 matches "which is said" "$(row gvisor ipc_2) $(row gvisor facts)" 'skipped: the kernel is gVisor*the kernel is gVisor*'
 is "no mode trains" "$(rows gvisor | grep '^train' | paste -s -d ';')" 'train FAILED;train-unmarked FAILED;train-serial FAILED;train-plain FAILED'
 

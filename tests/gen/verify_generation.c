@@ -31,13 +31,13 @@ static const char *const more[] = {
 };
 enum { MORE = sizeof more / sizeof *more };
 
-static struct pen_plan *plan_of(size_t model, size_t extra, unsigned ranks) {
+static struct pen_plan *plan_of(size_t model, size_t extra, unsigned ranks, const char *device) {
   return make_plan(pen_text(
       "pipeline = { ranks = %u; microbatches = 4; schedule = \"1f1b\"; };\n"
       "model = { %s layers = %u; hidden = 32; heads = 4; ffn = 48; vocab = 64; sequence = 256; };\n"
       "batch = { microbatch = 2; };\noptimizer = { learning_rate = 1e-3; steps = 10; };\n"
-      "cluster = { device = \"cpu\"; };\n%s",
-      ranks, models[model], 2 * ranks, more[extra]));
+      "cluster = { device = \"%s\"; };\n%s",
+      ranks, models[model], 2 * ranks, device, more[extra]));
 }
 
 /* ---- changes ---- */
@@ -81,9 +81,10 @@ static struct pen_op *pick_op(struct broken_plan *p, const int *kind, const char
 
 static const int products[] = {PEN_OP_LINEAR, PEN_OP_AFFINE, PEN_OP_AFFINE_ROWS, -1},
                  norms[] = {PEN_OP_RMSNORM, PEN_OP_LAYERNORM, -1},
-                 attentions[] = {PEN_OP_ATTENTION, PEN_OP_ATTENTION_CACHED, -1},
-                 ropes[] = {PEN_OP_ROPE, -1}, selects[] = {PEN_OP_INDEX_SELECT, -1},
-                 last_tokens[] = {PEN_OP_LAST_TOKENS, -1};
+                 attentions[] = {PEN_OP_ATTENTION, PEN_OP_ATTENTION_CACHED, PEN_OP_ATTENTION_QKV,
+                                 PEN_OP_ATTENTION_CACHED_QKV, -1},
+                 ropes[] = {PEN_OP_ROPE, PEN_OP_ROPE_QKV, -1},
+                 selects[] = {PEN_OP_INDEX_SELECT, -1}, last_tokens[] = {PEN_OP_LAST_TOKENS, -1};
 
 /* An op of the kinds takes the operand of another one, which is another tensor of its size. */
 static bool takes_anothers_operand(struct broken_plan *p, const int *kind, const char *name) {
@@ -130,7 +131,7 @@ static bool another_epsilon(struct broken_plan *p) {
 }
 
 static bool another_window(struct broken_plan *p) {
-  struct pen_op *op = pick_op(p, attentions, "q", NULL);
+  struct pen_op *op = pick_op(p, attentions, "o", NULL);
   if (!op) return false;
   op->dim[pen_signature_dim(pen_signature_of(op->kind), "window")]--;
   return true;
@@ -180,10 +181,11 @@ static bool rows_by_targets(struct broken_plan *p) {
   return true;
 }
 
-/* What may find it before: bytes that the op's program does not keep so long, splits of weights. */
+/* What may find it before: bytes that the op's program does not keep so long, splits of weights,
+ * weights that are gathered. */
 #define BYTES                                                                                \
   "has overwritten", "in the same bytes", "which nothing", "its bytes hold", "not complete", \
-      "overlap"
+      "overlap", "not have been gathered"
 
 static const struct defect defects[] = {
     {"another matrix", another_matrix, {"generated: ", "whole: ", BYTES}},
@@ -215,8 +217,8 @@ static void other_logits_are_rejected(void **state) {
   for (size_t d = 0; d < sizeof defects / sizeof *defects; d++) {
     int found = 0;
     for (unsigned round = 0; round < ROUNDS; round++) {
-      struct pen_plan *plan =
-          plan_of(draw(&seed, MODELS), draw(&seed, MORE), 1 + (unsigned)draw(&seed, 2));
+      struct pen_plan *plan = plan_of(draw(&seed, MODELS), draw(&seed, MORE),
+                                      1 + (unsigned)draw(&seed, 2), round % 2 ? "cuda" : "cpu");
       struct broken_plan p = {.plan = plan, .seed = &seed};
       struct pen_problem problem = {.rank = PEN_NONE, .action = PEN_NONE};
       if (pick_profile(&p) && defects[d].apply(&p)) {
@@ -235,9 +237,9 @@ static void what_the_generator_makes_is_accepted(void **state) {
   (void)state;
   for (size_t model = 0; model < MODELS; model++)
     for (size_t extra = 0; extra < MORE; extra++)
-      for (unsigned ranks = 1; ranks <= 2; ranks++) {
+      for (unsigned n = 0; n < 3; n++) {
         struct pen_problem problem;
-        if (!pen_verify(plan_of(model, extra, ranks), &problem))
+        if (!pen_verify(plan_of(model, extra, 1 + n % 2, n < 2 ? "cpu" : "cuda"), &problem))
           fail_msg("%s, %s: %s", models[model], more[extra], problem.reason);
         pen_free_all();
       }

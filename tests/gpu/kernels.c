@@ -26,9 +26,13 @@ static int is_chosen(const char *op) {
   return matches != others;
 }
 
+static int is_over_cache(enum pen_op_kind kind) {
+  return kind == PEN_OP_ATTENTION_CACHED || kind == PEN_OP_ATTENTION_CACHED_QKV;
+}
+
 static int is_attention(enum pen_op_kind kind) {
   return kind == PEN_OP_ATTENTION || kind == PEN_OP_ATTENTION_DX || kind == PEN_OP_ATTENTION_QKV ||
-         kind == PEN_OP_ATTENTION_QKV_DX;
+         kind == PEN_OP_ATTENTION_QKV_DX || is_over_cache(kind);
 }
 
 /* Does a case run? In bf16 if the op supports it, and attention if the kernels support head_dim. */
@@ -41,6 +45,19 @@ static int fits(const struct op_case *subject) {
   return (subject->tests & LARGE) == 0 || runs_large();
 }
 
+/* Where the sequences of a case are in the cache: the starts, or the slots. All but the second,
+ * which has no slot, are somewhere after tokens that are there. */
+static void fill_places(int32_t *to, const struct operand *o, const int64_t *dim) {
+  const size_t batch = (size_t)dim[0], last = (size_t)(dim[7] - dim[1]);
+  for (size_t k = 0; k < o->count; k++) {
+    const size_t i = k * batch / o->count,
+                 first = (last - (i * 21 < last ? i * 21 : 0)) / PEN_CACHED_CHUNK;
+    to[k] = !strcmp(o->name, "starts") ? -(int32_t)(first * PEN_CACHED_CHUNK)
+            : i == 1                   ? -1
+                                       : (int32_t)i;
+  }
+}
+
 /* Host operands of a case. Integers repeat; every seventh target is ignored. */
 static struct pen_call fill(const struct op_case *subject, const struct signature *s) {
   struct pen_call call = {0};
@@ -49,6 +66,10 @@ static struct pen_call fill(const struct op_case *subject, const struct signatur
   for (size_t i = 0; i < s->count; i++) {
     const struct operand *o = &s->operand[i];
     call.operand[i] = bytes_at(operand_bytes(o), 0);
+    if (is_over_cache(subject->kind) && o->integer) {
+      fill_places(call.operand[i], o, subject->dim);
+      continue;
+    }
     if (!strcmp(o->name, "starts")) {
       fill_starts(call.operand[i], o->count, starts_sequence(subject->kind, subject->dim));
       continue;
@@ -484,7 +505,16 @@ static void fused_ops_have_the_bits_of_others(void **state) {
   check_fused_ops(PEN_BF16, run_in_block_there);
 }
 
-/* An op with a kernel needs a case, or the test above. */
+/* Also of chunks, with other blocks. cuDNN has an order of its own. */
+static void a_cache_has_the_bits_of_attention(void **state) {
+  (void)state;
+  if (!is_chosen("ATTENTION_CACHED")) return;
+  check_cached_ops(PEN_F32, run_in_block_there);
+  if (pen_cuda_library_of(PEN_OP_ATTENTION, PEN_BF16) == NULL)
+    check_cached_ops(PEN_BF16, run_in_block_there);
+}
+
+/* An op with a kernel needs a case, or a test above. */
 static void every_kernel_has_a_case(void **state) {
   (void)state;
   for (int kind = 0; kind < PEN_OP_COUNT; kind++) {
@@ -514,7 +544,7 @@ static size_t add_groups(struct CMUnitTest *tests) {
 }
 
 int main(void) {
-  enum { OTHERS = 7 };
+  enum { OTHERS = 9 };
   struct CMUnitTest tests[3 * PEN_OP_COUNT + OTHERS] = {
       cmocka_unit_test(every_kernel_has_a_case),
       cmocka_unit_test_teardown(less_shared_memory, tidy),
@@ -524,6 +554,7 @@ int main(void) {
       cmocka_unit_test_teardown(bad_tokens, tidy),
       cmocka_unit_test_teardown(nan_comes_through, tidy),
       cmocka_unit_test_teardown(fused_ops_have_the_bits_of_others, tidy),
+      cmocka_unit_test_teardown(a_cache_has_the_bits_of_attention, tidy),
   };
   if (!open_devices()) return 0;
   pen_cuda_chip.processors = 2; /* so that small cases use large blocks */

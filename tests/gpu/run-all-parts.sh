@@ -180,6 +180,17 @@ resume() {
   ours train_cuda train --data "$PROGRAMS/train.bin" --quiet --steps "$whole" --checkpoint "$WORK/resume" --resume && same_weights train
 }
 
+# Two ranks, each of which works on a group of texts, generate what one rank does, at a rate. Without a cache they may differ by products' rows.
+generate_2() {
+  for plan in cuda ipc_2; do
+    test -x "$PROGRAMS/train_$plan" || skip "train_$plan is not among the programs"
+    ours "train_$plan" generate --checkpoint "$WORK/train" --prompt "65 66" --tokens 40 --samples 3 --seed 3 >"$WORK/text.$plan" 2>"$WORK/rate" || return
+    cat "$WORK/text.$plan" "$WORK/rate"
+    note "train_$plan: $(sed -n '$s/^penstock: //p' "$WORK/rate")"
+  done
+  test -s "$WORK/text.cuda" && cmp "$WORK/text.cuda" "$WORK/text.ipc_2"
+}
+
 # Two tensor ranks generate what one rank does.
 generate_tensor_2() {
   for plan in splits_1 tensor_2; do

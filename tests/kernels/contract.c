@@ -19,7 +19,8 @@ static enum pen_dtype dtype_of(size_t n) {
 
 static bool has_case(enum pen_op_kind kind) {
   return op_has_case(kind, FOR_CONTRACT) ||
-         kind == PEN_OP_ATTENTION_CACHED || /* which keeps state: attention_cached.c */
+         kind == PEN_OP_ATTENTION_CACHED || /* which keeps state: attention_cached.c, fused.c */
+         kind == PEN_OP_ATTENTION_CACHED_QKV ||
          (kind >= PEN_OP_LINEAR_FUSED && kind <= PEN_OP_LINEAR_FUSED_DW); /* fused.c */
 }
 

@@ -80,7 +80,6 @@ static void check_products(struct fused_check *c, size_t second, size_t third) {
 
 struct unit {
   enum pen_op_kind unit, unit_dx, fused, fused_dx;
-  bool rotates; /* it is attention */
 };
 
 static void check_unit(struct fused_check *c, const struct unit *u, size_t width) {
@@ -165,12 +164,103 @@ static void check_attention(struct fused_check *c, size_t head_dim, int64_t wind
 #undef DIMS
 }
 
+/* ---- over a cache ---- */
+
+enum { CHUNK = 32, TEXT = 3 * CHUNK, CHUNKED = 2 * CHUNK, READ = CHUNKED + 3, SLOTS = 3 };
+
+/* Texts of TEXT tokens, one for each of BATCH, and what ATTENTION makes of them. */
+struct cached_check {
+  struct fused_check *c;
+  size_t head_dim;
+  int64_t window;
+  char *qkv, *o;  /* [BATCH][TEXT][all heads or HEADS][head_dim] */
+  char *cache[2]; /* of either op: keys, then values */
+};
+
+/* The elements of tokens from `first` on of each text, of `width` a token. */
+static void *tokens_of(const struct cached_check *t, const char *from, size_t first, size_t count,
+                       size_t width) {
+  const size_t row = width * t->c->element;
+  char *to = place(t->c, BATCH * count * row);
+  for (size_t i = 0; i < BATCH; i++)
+    memcpy(to + i * count * row, from + (i * TEXT + first) * row, count * row);
+  return to;
+}
+
+/* Reads tokens by both ops; the second text only takes part in chunks. */
+static void read_tokens(const struct cached_check *t, size_t first, size_t count) {
+  struct fused_check *c = t->c;
+  const size_t used = c->used, wide = t->head_dim,
+               bytes = SLOTS * TEXT * KV_HEADS * wide * c->element;
+  void *qkv = tokens_of(t, t->qkv, first, count, ALL * wide), *part[3], *o[2],
+       *expected = tokens_of(t, t->o, first, count, HEADS * wide);
+  int32_t *starts = place(c, BATCH * count * sizeof *starts),
+          *slot = place(c, BATCH * sizeof *slot);
+  for (size_t k = 0; k < BATCH * count; k++) starts[k] = -(int32_t)first;
+  slot[0] = 2;
+  slot[1] = count > 1 ? 0 : -1;
+  for (size_t k = 0; k < 3; k++)
+    part[k] = columns(c, qkv, BATCH * count, ALL * wide, head_at[k] * wide, heads_of[k] * wide);
+  const size_t text = count * HEADS * wide * c->element;
+  for (int k = 0; k < 2; k++) o[k] = place(c, BATCH * text);
+  if (slot[1] < 0) memset((char *)expected + text, 0, text);
+#define DIMS {BATCH, (int64_t)count, HEADS, KV_HEADS, (int64_t)wide, t->window, SLOTS, TEXT, ALL}
+  run_op(c, PEN_OP_ATTENTION_CACHED,
+         (struct pen_call){.operand = {part[0], part[1], part[2], starts, slot, o[0], t->cache[0],
+                                       t->cache[0] + bytes},
+                           .dim = DIMS});
+  run_op(c, PEN_OP_ATTENTION_CACHED_QKV,
+         (struct pen_call){.operand = {qkv, starts, slot, o[1], t->cache[1], t->cache[1] + bytes},
+                           .dim = DIMS});
+#undef DIMS
+  for (int k = 0; k < 2; k++) assert_same_bits("o over a cache", o[k], expected, BATCH * text);
+  assert_same_bits("the caches", t->cache[0], t->cache[1], 2 * bytes);
+  c->used = used;
+}
+
+/* What is not written is NaN, and stays so. */
+static void check_cache(struct fused_check *c, size_t head_dim, int64_t window) {
+  const size_t rows = BATCH * TEXT, row = ALL * head_dim, count = rows * HEADS * head_dim,
+               slot = TEXT * KV_HEADS * head_dim * c->element;
+  start(c);
+  struct cached_check t = {.c = c, .head_dim = head_dim, .window = window};
+  t.qkv = random_place(c, rows * row);
+  t.o = place(c, count * c->element);
+  for (int k = 0; k < 2; k++)
+    t.cache[k] = memset(place(c, 2 * SLOTS * slot), 0xff, 2 * SLOTS * slot);
+  const size_t used = c->used;
+  void *part[3], *lse = place(c, rows * HEADS * sizeof(float));
+  for (size_t k = 0; k < 3; k++)
+    part[k] = columns(c, t.qkv, rows, row, head_at[k] * head_dim, heads_of[k] * head_dim);
+  run_op(c, PEN_OP_ATTENTION,
+         (struct pen_call){.operand = {part[0], part[1], part[2], NULL, t.o, lse},
+                           .dim = {BATCH, TEXT, HEADS, KV_HEADS, (int64_t)head_dim, window}});
+  c->used = used;
+  for (size_t first = 0; first < CHUNKED; first += CHUNK) read_tokens(&t, first, CHUNK);
+  for (size_t first = CHUNKED; first < READ; first++) read_tokens(&t, first, 1);
+  for (size_t b = 0; b < slot; b++) assert_int_equal((unsigned char)t.cache[0][slot + b], 0xff);
+}
+
+void check_cached_ops(enum pen_dtype dtype, run_in_block *run) {
+  struct fused_check c = {.dtype = dtype,
+                          .run = run,
+                          .block = bytes_at(BLOCK_BYTES, 0),
+                          .element = pen_dtype_bytes((int)dtype)};
+  check_cache(&c, 16, TEXT);
+  check_cache(&c, 40, 21);
+}
+
 void check_fused_ops(enum pen_dtype dtype, run_in_block *run) {
+  /* Those between whose products no ROPE comes. */
+#define UNIT_true(kind, fused)
+#define UNIT_false(kind, fused) \
+  {PEN_OP_##kind, PEN_OP_##kind##_DX, PEN_OP_##fused, PEN_OP_##fused##_DX},
   static const struct unit units[] = {
-#define PEN_FUSED(kind, fused, products, name, rotates) \
-  {PEN_OP_##kind, PEN_OP_##kind##_DX, PEN_OP_##fused, PEN_OP_##fused##_DX, rotates},
+#define PEN_FUSED(kind, fused, products, name, rotates) UNIT_##rotates(kind, fused)
 #include "kernels/ops.def"
   };
+#undef UNIT_true
+#undef UNIT_false
   struct fused_check c = {.dtype = dtype,
                           .run = run,
                           .block = bytes_at(BLOCK_BYTES, 0),
@@ -178,7 +268,6 @@ void check_fused_ops(enum pen_dtype dtype, run_in_block *run) {
   check_products(&c, 16, 16);
   check_products(&c, 48, 0);
   for (size_t n = 0; n < sizeof units / sizeof *units; n++) {
-    if (units[n].rotates) continue;
     check_unit(&c, &units[n], 23); /* rows that are no multiple of 16 bytes, and such */
     check_unit(&c, &units[n], 2056);
   }

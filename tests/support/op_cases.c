@@ -357,6 +357,17 @@ const struct op_case op_cases[] = {
     {PEN_OP_NEWTON_SCHULZ, {33, 50, 5}, {0}, 0, 1e-5, 1, FOR_CUDA},
     {PEN_OP_NEWTON_SCHULZ, {70, 130, 2}, {0}, 0, 1e-5, 1, FOR_CUDA},
     {PEN_OP_NEWTON_SCHULZ, {768, 3072, 5}, {0}, 0, 1e-5, 1, FOR_CUDA | LARGE},
+    {PEN_OP_ATTENTION_CACHED, {1, 1, 1, 1, 8, 4, 1, 4}, {0}, 0, 4e-6, 1, FOR_CUDA},
+    {PEN_OP_ATTENTION_CACHED, {3, 1, 4, 2, 18, 130, 4, 130}, {0}, 0, 4e-6, 1, FOR_CUDA},
+    {PEN_OP_ATTENTION_CACHED, {3, 1, 6, 2, 128, 130, 3, 130}, {0}, 0, 4e-6, 1, FOR_CUDA},
+    {PEN_OP_ATTENTION_CACHED, {2, 1, 2, 1, 32, 17, 2, 200}, {0}, 0, 4e-6, 1, FOR_CUDA},
+    {PEN_OP_ATTENTION_CACHED, {1, 48, 2, 1, 64, 144, 2, 144}, {0}, 0, 4e-6, 1, FOR_CUDA},
+    {PEN_OP_ATTENTION_CACHED, {1, 64, 2, 2, 96, 40, 1, 192}, {0}, 0, 4e-6, 1, FOR_CUDA},
+    {PEN_OP_ATTENTION_CACHED, {1, 32, 1, 1, 200, 96, 1, 96}, {0}, 0, 4e-6, 1, FOR_CUDA},
+    {PEN_OP_ATTENTION_CACHED, {8, 1, 32, 8, 128, 4096, 8, 4096}, {0}, 0, 4e-6, 1, FOR_CUDA | LARGE},
+    {PEN_OP_ATTENTION_CACHED_QKV, {1, 1, 1, 1, 8, 4, 1, 4, 3}, {0}, 0, 4e-6, 1, FOR_CUDA},
+    {PEN_OP_ATTENTION_CACHED_QKV, {3, 1, 4, 2, 64, 130, 3, 130, 8}, {0}, 0, 4e-6, 1, FOR_CUDA},
+    {PEN_OP_ATTENTION_CACHED_QKV, {1, 32, 2, 1, 40, 50, 2, 96, 4}, {0}, 0, 4e-6, 1, FOR_CUDA},
 };
 const size_t op_case_count = sizeof op_cases / sizeof *op_cases;
 

@@ -1,5 +1,5 @@
-/* attention.c: ATTENTION, ATTENTION_QKV and ATTENTION_CACHED: causal, grouped-query, by blocks,
- * with an online softmax (Milakov 2018; Dao et al. 2022).
+/* attention.c: ATTENTION and ATTENTION_CACHED, and the same of fused products (_QKV): causal,
+ * grouped-query, by blocks, with an online softmax (Milakov 2018; Dao et al. 2022).
  *
  * Loops: sequence, key-value head, query head of its group, block of QUERY_BLOCK queries, block of
  * KEY_BLOCK keys. A pair of blocks takes three steps: scores = q k^T in tiles; each row of scores
@@ -316,10 +316,19 @@ void PEN_NAME(attention_qkv)(const struct pen_call *call) {
 
 /* ---- over a cache ---- */
 
+/* The operands of a call, and the elements between positions of q, and of k and v. */
+struct cached_call {
+  const struct pen_call *call;
+  const stored *q, *k, *v;
+  const int32_t *starts, *slot;
+  stored *o, *keys, *values;
+  size_t q_row, k_row;
+};
+
 /* One sequence, whose first query has position `first`; `keys` and `values` are those of its slot.
  */
 struct cached_sequence {
-  const struct pen_call *call;
+  const struct cached_call *of;
   const stored *keys, *values, *q;
   stored *o;
   size_t first;
@@ -328,20 +337,20 @@ struct cached_sequence {
 /* A tile is a head. */
 static void attend_cached(const void *context, size_t thread, size_t first_head, size_t past_head) {
   const struct cached_sequence *s = context;
-  const struct pen_call *call = s->call;
+  const struct pen_call *call = s->of->call;
   const size_t heads = (size_t)call->dim[2], kv_heads = (size_t)call->dim[3],
                head_dim = (size_t)call->dim[4], seen = s->first + (size_t)call->dim[1];
-  const size_t q_row = heads * head_dim, k_row = kv_heads * head_dim, group = heads / kv_heads;
+  const size_t q_row = s->of->q_row, o_row = heads * head_dim, group = heads / kv_heads;
   struct attention_block b = block_of_thread(call, (size_t)call->dim[7], thread);
   float lse[QUERY_BLOCK];
   for (size_t head = first_head; head < past_head; head++) {
     if (head == first_head || head % group == 0) {
       const size_t at = head / group * head_dim;
-      load_head(&b, s->keys + at, s->values + at, k_row, seen);
+      load_head(&b, s->keys + at, s->values + at, kv_heads * head_dim, seen);
     }
     for (b.first_query = s->first; b.first_query < seen; b.first_query += QUERY_BLOCK) {
-      const size_t at = (b.first_query - s->first) * q_row + head * head_dim;
-      attend_queries(&b, s->q + at, q_row, s->o + at, q_row,
+      const size_t row = b.first_query - s->first, at = head * head_dim;
+      attend_queries(&b, s->q + row * q_row + at, q_row, s->o + row * o_row + at, o_row,
                      least(QUERY_BLOCK, seen - b.first_query), lse);
     }
   }
@@ -351,24 +360,59 @@ static void attend_cached(const void *context, size_t thread, size_t first_head,
  * the bits of ATTENTION's. With pairs, queries of a tile start at a multiple of ROWS here too. */
 _Static_assert(PEN_CACHED_CHUNK % ROWS == 0 || NUMBERS == 1, "several queries start at a tile");
 
-void PEN_NAME(attention_cached)(const struct pen_call *call) {
-  const size_t batch = (size_t)call->dim[0], sequence = (size_t)call->dim[1],
-               heads = (size_t)call->dim[2], positions = (size_t)call->dim[7];
-  const size_t q_size = sequence * heads * (size_t)call->dim[4],
-               k_row = (size_t)call->dim[3] * (size_t)call->dim[4], rows = sequence * k_row;
-  const stored *q = call->operand[0], *k = call->operand[1], *v = call->operand[2];
-  const int32_t *starts = call->operand[3], *slot = call->operand[4];
-  stored *o = call->operand[5];
-  for (size_t i = 0; i < batch; i++, q += q_size, o += q_size) {
-    if (slot[i] < 0) {
-      memset(o, 0, q_size * sizeof *o);
+/* Writes `rows` rows of a sequence to its slot. */
+static void write_cache(stored *to, const stored *from, size_t from_row, size_t rows,
+                        size_t width) {
+  for (size_t r = 0; r < rows; r++) memcpy(to + r * width, from + r * from_row, width * sizeof *to);
+}
+
+static void attend_over_cache(const struct cached_call *p) {
+  const int64_t *dim = p->call->dim;
+  const size_t batch = (size_t)dim[0], sequence = (size_t)dim[1], positions = (size_t)dim[7],
+               width = (size_t)(dim[3] * dim[4]), o_size = sequence * (size_t)(dim[2] * dim[4]);
+  for (size_t i = 0; i < batch; i++) {
+    stored *const o = p->o + i * o_size;
+    if (p->slot[i] < 0) {
+      memset(o, 0, o_size * sizeof *o);
       continue;
     }
-    const size_t first = (size_t)-starts[i * sequence], cache = (size_t)slot[i] * positions * k_row;
-    stored *keys = (stored *)call->operand[6] + cache, *values = (stored *)call->operand[7] + cache;
-    memcpy(keys + first * k_row, k + i * rows, rows * sizeof *k);
-    memcpy(values + first * k_row, v + i * rows, rows * sizeof *v);
-    const struct cached_sequence s = {call, keys, values, q, o, first};
-    pen_parallel_for(heads, attend_cached, &s);
+    const size_t first = (size_t)-p->starts[i * sequence],
+                 slot = (size_t)p->slot[i] * positions * width, from = i * sequence * p->k_row;
+    stored *const keys = p->keys + slot, *const values = p->values + slot;
+    write_cache(keys + first * width, p->k + from, p->k_row, sequence, width);
+    write_cache(values + first * width, p->v + from, p->k_row, sequence, width);
+    const struct cached_sequence s = {p, keys, values, p->q + i * sequence * p->q_row, o, first};
+    pen_parallel_for((size_t)dim[2], attend_cached, &s);
   }
+}
+
+void PEN_NAME(attention_cached)(const struct pen_call *call) {
+  attend_over_cache(&(struct cached_call){.call = call,
+                                          .q = call->operand[0],
+                                          .k = call->operand[1],
+                                          .v = call->operand[2],
+                                          .starts = call->operand[3],
+                                          .slot = call->operand[4],
+                                          .o = call->operand[5],
+                                          .keys = call->operand[6],
+                                          .values = call->operand[7],
+                                          .q_row = (size_t)(call->dim[2] * call->dim[4]),
+                                          .k_row = (size_t)(call->dim[3] * call->dim[4])});
+}
+
+void PEN_NAME(attention_cached_qkv)(const struct pen_call *call) {
+  const int64_t heads = call->dim[2], kv_heads = call->dim[3], head_dim = call->dim[4];
+  const stored *qkv = call->operand[0];
+  const size_t row = (size_t)(call->dim[8] * head_dim);
+  attend_over_cache(&(struct cached_call){.call = call,
+                                          .q = qkv,
+                                          .k = qkv + heads * head_dim,
+                                          .v = qkv + (heads + kv_heads) * head_dim,
+                                          .starts = call->operand[1],
+                                          .slot = call->operand[2],
+                                          .o = call->operand[3],
+                                          .keys = call->operand[4],
+                                          .values = call->operand[5],
+                                          .q_row = row,
+                                          .k_row = row});
 }
