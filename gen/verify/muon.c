@@ -4,19 +4,24 @@
 #include "gen/model/op_signature.h"
 #include "gen/verify/internal.h"
 
+/* Not if it is frozen, or if nothing trains. */
+static bool is_updated(const struct pen_weight *weight) {
+  return weight->optimizer == PEN_OPTIMIZER_MUON && weight->gradient_offset != UINT64_MAX;
+}
+
 /* The parts of a matrix have equally many columns; only Muon knows of parts. */
 static bool check_matrix(const struct pen_rank_context *b, const struct pen_weight *weight) {
-  const bool is_muon = weight->optimizer == PEN_OPTIMIZER_MUON;
+  const bool is_muon = weight->optimizer == PEN_OPTIMIZER_MUON, updated = is_updated(weight);
   if (!is_muon && weight->matrix_parts != 1)
     return pen_problem_note(b->checked->problem, b->rank, PEN_NONE,
                             "%s has %u parts, but muon does not update it", weight->name,
                             weight->matrix_parts);
   const uint32_t members = pen_group_size(b->plan, PEN_SHARD);
-  if (weight->sole_owner > (is_muon && !weight->frozen && members > 1 ? members : 0))
+  if (weight->sole_owner > (updated && members > 1 ? members : 0))
     return pen_problem_note(b->checked->problem, b->rank, PEN_NONE,
                             "%s has the sole owner %u of %u", weight->name, weight->sole_owner,
                             members);
-  if (!is_muon || weight->frozen) return true;
+  if (!updated) return true;
   if (weight->dim_count != 2 || weight->split_count != 1 || (members > 1 && !weight->sole_owner))
     return pen_problem_note(b->checked->problem, b->rank, PEN_NONE,
                             "muon updates %s, which is not a whole matrix", weight->name);
@@ -41,7 +46,7 @@ bool pen_check_muon(const struct pen_rank_context *b) {
   for (uint32_t i = 0; i < b->own_weight_count; i++) {
     const struct pen_weight *weight = &b->plan->weights[b->own_weight[i]];
     if (!check_matrix(b, weight)) return false;
-    if (weight->optimizer != PEN_OPTIMIZER_MUON || weight->moment_count == 0) continue;
+    if (!is_updated(weight)) continue;
     const uint64_t bytes = needed_bytes(b->plan, weight);
     if (bytes > needed) needed = bytes;
   }

@@ -36,14 +36,15 @@ same_as_whole optimizer -s data_parallel.shard=optimizer
 moments() { sed -n 's/.*\.moment_bytes = \([0-9]*\).*/\1/p' "$1.c"; }
 ok "a replica has the momentum of some matrices" test "$(moments optimizer)" -lt "$(moments whole)"
 whole=narrow
-ok "bf16, pairs of four replicas" train_plan narrow -s model.dtype=bf16 -s data_parallel.replicas=4 -s data_parallel.shard_ranks=2
-same_as_whole narrow2 -s model.dtype=bf16 -s data_parallel.replicas=4 -s data_parallel.shard_ranks=2 -s data_parallel.shard=optimizer -s pipeline.ranks=2
+pairs="-s model.dtype=bf16 -s data_parallel.replicas=4 -s data_parallel.shard_ranks=2 -s data_parallel.reduce=microbatch"
+ok "bf16, pairs of four replicas" train_plan narrow $pairs
+same_as_whole gradients $pairs -s data_parallel.shard=gradients -s pipeline.ranks=2
 whole=three
 ok "three replicas, summed by the microbatch" train_plan three -s data_parallel.replicas=3 -s model.layers=3 -s data_parallel.reduce=microbatch
-same_as_whole owners -s data_parallel.replicas=3 -s model.layers=3 -s data_parallel.reduce=microbatch -s data_parallel.shard=optimizer
-ok "audited" build audited model.cfg -s memory.audit=true
-ok "which finds nothing" train_bits audited --data data.bin --steps 3 --audit 1
-ok "and changes nothing" same_bits 3 whole audited
+same_as_whole layers -s data_parallel.replicas=3 -s model.layers=3 -s data_parallel.reduce=microbatch -s data_parallel.shard=weights -s data_parallel.unit=layer
+ok "weights of owners, audited" build weights model.cfg -s data_parallel.shard=weights -s memory.audit=true
+ok "which finds nothing" train_bits weights --data data.bin --steps 3 --audit 1
+ok "and changes nothing" same_bits 3 whole weights
 
 # ---- checkpoints
 run() { # NAME STEPS FOLDER
@@ -51,7 +52,7 @@ run() { # NAME STEPS FOLDER
 }
 ok "four steps" run whole 4 straight
 ok "two steps" run whole 2 moved
-ok "two more, by owners" run optimizer 4 moved
+ok "two more, by owners" run weights 4 moved
 ok "the same weights" cmp straight/latest/model.safetensors moved/latest/model.safetensors
 ok "the same moments" cmp straight/latest/optimizer.safetensors moved/latest/optimizer.safetensors
 ok "AdamW" build adamw model.cfg -s optimizer.name=adamw
@@ -69,10 +70,9 @@ refuses() { # MESSAGE OPTIONS...
   shift
   fails "$*" 78 "$refuses_message" "$gen" --check model.cfg "$@"
 }
+ok "where nothing trains it means nothing" "$gen" --check model.cfg -s pipeline.schedule=inference -s data_parallel.shard=weights
 refuses 'optimizer.groups = *name=muon for matrices of the layers alone; model.norm.weight is none' -s 'optimizer.groups=[model.norm.weight: name=muon]'
 refuses 'optimizer.groups = *name=muon for matrices of the layers alone; model.embed_tokens.weight is none' -s 'optimizer.groups=[embed_tokens.weight: name=muon]'
-refuses 'data_parallel.shard = gradients: "none" or "optimizer", with the optimizer muon' -s data_parallel.shard=gradients
-refuses 'data_parallel.shard = weights: "none" or "optimizer", with the optimizer muon' -s data_parallel.shard=weights
 refuses 'tensor_parallel.splits = 2*1, with the optimizer muon' -s tensor_parallel.splits=2 -s model.kv_heads=2
 refuses 'tensor_parallel.splits = 2*1, with the optimizer muon' -s tensor_parallel.ranks=2 -s model.kv_heads=2
 refuses 'cluster.device = cuda: "cpu", with the optimizer muon' -s cluster.device=cuda

@@ -86,15 +86,21 @@ static void parts_are_equal(void **state) {
   pen_free_all();
 }
 
+static struct pen_plan *sharded_plan(const char *settings) {
+  return make_plan(pen_text(
+      "pipeline = { ranks = 1; microbatches = 4; schedule = \"1f1b\"; };"
+      "model = { family = \"llama\"; layers = 2; hidden = 64; heads = 4; ffn = 160; vocab = 257;"
+      " sequence = 64; dtype = \"bf16\"; }; batch = { microbatch = 2; };"
+      "cluster = { device = \"cpu\"; };"
+      "optimizer = { learning_rate = 1e-3; steps = 1; name = \"muon\"; };"
+      "data_parallel = { replicas = 2; %s };",
+      settings));
+}
+
 /* Of 2 replicas each has some of the matrices; momentum of the same size has one place on both. */
 static void owners_share_places(void **state) {
   (void)state;
-  struct pen_plan *plan = make_plan(pen_text(
-      "pipeline = { ranks = 1; microbatches = 4; schedule = \"1f1b\"; };"
-      "model = { family = \"llama\"; layers = 2; hidden = 64; heads = 4; ffn = 160; vocab = 257;"
-      " sequence = 64; }; batch = { microbatch = 2; }; cluster = { device = \"cpu\"; };"
-      "optimizer = { learning_rate = 1e-3; steps = 1; name = \"muon\"; };"
-      "data_parallel = { replicas = 2; shard = \"optimizer\"; };"));
+  struct pen_plan *plan = sharded_plan("shard = \"optimizer\";");
   unsigned owned[2] = {0}, shared = 0;
   assert_string_equal(reason_of(plan), "");
   for (uint32_t i = 0; i < plan->weight_count; i++) {
@@ -127,6 +133,40 @@ static void owners_share_places(void **state) {
   pen_free_all();
 }
 
+/* So have gradients, copies and values where these are sharded, too; not those of one owner. */
+static void all_shards_of_owners_share_places(void **state) {
+  (void)state;
+  struct pen_plan *plan = sharded_plan("shard = \"weights\"; reduce = \"microbatch\";");
+  uint64_t *offset[3] = {0}, taken[3];
+  unsigned shared[3] = {0};
+  static const char *const reason[3] = {"is at the address", "copy", "value"};
+  assert_string_equal(reason_of(plan), "");
+  for (uint32_t i = 0; i < plan->weight_count; i++) {
+    struct pen_weight *w = WRITABLE(struct pen_weight, &plan->weights[i]);
+    if (w->optimizer != PEN_OPTIMIZER_MUON) continue;
+    for (uint32_t k = 0; k < i; k++) {
+      const struct pen_weight *other = &plan->weights[k];
+      shared[0] += w->gradient_offset == other->gradient_offset;
+      shared[1] += w->bf16_offset == other->bf16_offset;
+      shared[2] += w->value_offset == other->value_offset;
+      if (!offset[0] && w->count == other->count && w->sole_owner == other->sole_owner) {
+        offset[0] = &w->gradient_offset, taken[0] = other->gradient_offset;
+        offset[1] = &w->bf16_offset, taken[1] = other->bf16_offset;
+        offset[2] = &w->value_offset, taken[2] = other->value_offset;
+      }
+    }
+  }
+  assert_non_null(offset[0]);
+  for (int i = 0; i < 3; i++) {
+    const uint64_t own = *offset[i];
+    assert_true(shared[i] >= 5);
+    *offset[i] = taken[i];
+    assert_rejects(plan, reason[i]);
+    *offset[i] = own;
+  }
+  pen_free_all();
+}
+
 static void a_plan_without_muon_has_none(void **state) {
   (void)state;
   struct pen_plan *plan = muon_plan("gpt2", "adamw");
@@ -145,6 +185,7 @@ int main(void) {
       cmocka_unit_test(only_matrices_of_layers_have_muon),
       cmocka_unit_test(parts_are_equal),
       cmocka_unit_test(owners_share_places),
+      cmocka_unit_test(all_shards_of_owners_share_places),
       cmocka_unit_test(a_plan_without_muon_has_none),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
