@@ -36,9 +36,12 @@ struct pen_adamw_tensor {
   bool nesterov;
   uint8_t optimizer;    /* which function is to be called; these read neither it nor the next */
   uint32_t weight;      /* which weight of the plan */
-  uint8_t parts, steps; /* of muon_step(), as the next two: see struct pen_muon */
-  size_t rows;
+  uint8_t parts, steps; /* of muon_step(), as all that follow: see struct pen_muon */
+  size_t rows;          /* of this tensor */
   void *workspace;
+  /* This and the next are so many pieces of one matrix, of which this one begins at that row and
+   * column of each part; the settings are those of the first piece. */
+  size_t pieces, first_row, first_column;
 };
 
 /* UPDATE on each of the tensors; no two overlap. The settings, except those of a tensor, are on

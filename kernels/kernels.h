@@ -116,6 +116,18 @@ void pen_sgd_step(float *parameter, float *gradient, float *buffer, size_t count
 void pen_muon_step(float *parameter, float *gradient, float *buffer,
                    const struct pen_muon *settings, void *workspace);
 
+/* A piece of a matrix: of each of its parts these rows and columns, part beside part, without gaps.
+ */
+struct pen_muon_piece {
+  float *parameter, *gradient, *buffer;
+  size_t first_row, rows, first_column, columns;
+};
+
+/* The same step of a matrix that is all of some pieces, with the same bits. Workspace: of a part
+ * its elements, aligned, and that of NEWTON_SCHULZ. */
+void pen_muon_step_of_pieces(const struct pen_muon_piece *piece, size_t piece_count,
+                             const struct pen_muon *settings, void *workspace);
+
 /* y[i] = deviation * n(key, first + i), n standard normal: Philox4x32-10 (Salmon et al. 2011) on a
  * 128-bit counter, Box-Muller in f64. A value depends on the index first + i alone. */
 void pen_normal(float *y, size_t count, uint64_t first, const uint32_t key[2], double deviation);

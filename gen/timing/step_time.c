@@ -21,11 +21,13 @@ struct rank_elements {
   double flops;
 };
 
+/* Of a split its share. */
 static double muon_flops(const struct pen_graph *graph, size_t weight) {
   int64_t dim[PEN_DIMS_MAX];
   if (!pen_muon_dims(graph, weight, dim)) return 0;
   return graph->weight[weight].matrix_parts *
-         pen_signature_flops(pen_signature_of(PEN_OP_NEWTON_SCHULZ), dim);
+         pen_signature_flops(pen_signature_of(PEN_OP_NEWTON_SCHULZ), dim) /
+         graph->weight[weight].split_count;
 }
 
 /* What a flop of the forward programs takes. */

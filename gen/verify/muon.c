@@ -1,12 +1,30 @@
 /* muon.c: each matrix that Muon updates is whole in the memory of the process that updates it, all
- * of its tensor, and there is a workspace for the largest. That nothing else is in it is checked
- * with what persists (persistent.c). */
+ * of its tensor, or all of its splits, and there is a workspace for the largest. That nothing else
+ * is in it is checked with what persists (persistent.c). */
 #include "gen/model/op_signature.h"
 #include "gen/verify/internal.h"
 
 /* Not if it is frozen, or if nothing trains. */
 static bool is_updated(const struct pen_weight *weight) {
   return weight->optimizer == PEN_OPTIMIZER_MUON && weight->gradient_offset != UINT64_MAX;
+}
+
+/* Of each part a split has the same rows, all their columns, or the same columns of all rows: its
+ * runs follow from them. (split_table.c checks that runs of splits are all of a tensor.) */
+static bool is_piece(const struct pen_weight *weight) {
+  const uint64_t columns = weight->tensor_dim[1], parts = weight->matrix_parts;
+  if (weight->dim[1] == columns)
+    return weight->run_stride == weight->tensor_dim[0] * columns &&
+           weight->run_count == weight->dim[0] * columns && weight->run_first % columns == 0;
+  return weight->dim[0] == weight->tensor_dim[0] && weight->run_stride == columns / parts &&
+         weight->run_count == weight->dim[1] / parts;
+}
+
+/* What one step of a matrix has is alike in its splits. */
+static bool is_of_matrix(const struct pen_weight *weight, const struct pen_weight *before) {
+  return weight->optimizer == before->optimizer && weight->matrix_parts == before->matrix_parts &&
+         weight->sole_owner == before->sole_owner && weight->rate == before->rate &&
+         weight->weight_decay == before->weight_decay;
 }
 
 /* The parts of a matrix have equally many columns; only Muon knows of parts. */
@@ -22,22 +40,28 @@ static bool check_matrix(const struct pen_rank_context *b, const struct pen_weig
                             "%s has the sole owner %u of %u", weight->name, weight->sole_owner,
                             members);
   if (!updated) return true;
-  if (weight->dim_count != 2 || weight->split_count != 1 || (members > 1 && !weight->sole_owner))
+  if (weight->dim_count != 2 || (members > 1 && !weight->sole_owner))
     return pen_problem_note(b->checked->problem, b->rank, PEN_NONE,
                             "muon updates %s, which is not a whole matrix", weight->name);
-  return (weight->matrix_parts != 0 && weight->dim[1] % weight->matrix_parts == 0) ||
+  if (weight->matrix_parts == 0 || weight->dim[1] % weight->matrix_parts ||
+      weight->tensor_dim[1] % weight->matrix_parts)
+    return pen_problem_note(b->checked->problem, b->rank, PEN_NONE,
+                            "%s has %llu columns, which are not %u parts", weight->name,
+                            (unsigned long long)weight->dim[1], weight->matrix_parts);
+  return weight->split_count == 1 ||
+         (is_piece(weight) && (weight->split == 0 || is_of_matrix(weight, &weight[-1]))) ||
          pen_problem_note(b->checked->problem, b->rank, PEN_NONE,
-                          "%s has %llu columns, which are not %u parts", weight->name,
-                          (unsigned long long)weight->dim[1], weight->matrix_parts);
+                          "%s is not a piece of the matrix %s", weight->name, weight->tensor);
 }
 
 static uint64_t needed_bytes(const struct pen_plan *plan, const struct pen_weight *weight) {
-  const int64_t rows = (int64_t)weight->dim[0],
-                columns = (int64_t)(weight->dim[1] / weight->matrix_parts);
+  const int64_t rows = (int64_t)weight->tensor_dim[0],
+                columns = (int64_t)(weight->tensor_dim[1] / weight->matrix_parts);
   int64_t dim[PEN_DIMS_MAX] = {rows, columns, plan->optimizer.ns_steps};
   if (rows > columns) dim[0] = columns, dim[1] = rows;
   const uint64_t bytes = pen_signature_workspace_bytes(
       pen_signature_of(PEN_OP_NEWTON_SCHULZ), plan->device, plan->threads_per_rank, PEN_F32, dim);
+  if (weight->split_count > 1) return bytes + pen_aligned((uint64_t)(rows * columns) * 4);
   return bytes > weight->count * sizeof(float) ? bytes : weight->count * sizeof(float);
 }
 

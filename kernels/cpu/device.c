@@ -112,24 +112,47 @@ static void sgd_step(const struct pen_adamw_tensor *tensors, size_t tensor_count
   }
 }
 
+enum { PIECES_MOST = 256 }; /* tensor_parallel.splits */
+
+static struct pen_muon_piece piece_of(const struct pen_adamw_tensor *t) {
+  return (struct pen_muon_piece){.parameter = t->parameter,
+                                 .gradient = t->gradient,
+                                 .buffer = t->exp_avg,
+                                 .first_row = t->first_row,
+                                 .rows = t->rows,
+                                 .first_column = t->first_column,
+                                 .columns = t->count / t->rows / t->parts};
+}
+
+/* A matrix, of as many tensors as it has pieces; the last one ends where the matrix does. */
+static void update_matrix(const struct pen_adamw_tensor *t, const struct pen_adamw *settings) {
+  struct pen_muon_piece piece[PIECES_MOST];
+  for (size_t p = 0; p < t->pieces; p++) piece[p] = piece_of(&t[p]);
+  const struct pen_muon_piece *last = &piece[t->pieces - 1];
+  const struct pen_muon own = {.learning_rate = settings->learning_rate * t->rate,
+                               .momentum = t->momentum,
+                               .weight_decay = t->weight_decay,
+                               .gradient_scale = settings->gradient_scale,
+                               .nesterov = t->nesterov,
+                               .rows = last->first_row + last->rows,
+                               .columns = (last->first_column + last->columns) * t->parts,
+                               .parts = t->parts,
+                               .steps = t->steps};
+  if (t->pieces == 1)
+    pen_muon_step(t->parameter, t->gradient, t->exp_avg, &own, t->workspace);
+  else
+    pen_muon_step_of_pieces(piece, t->pieces, &own, t->workspace);
+}
+
 static void muon_step(const struct pen_adamw_tensor *tensors, size_t tensor_count,
                       const struct pen_adamw *settings, void *stream) {
+  const struct pen_adamw_tensor *const end = tensors + tensor_count;
   (void)stream;
-  for (const struct pen_adamw_tensor *t = tensors; t < tensors + tensor_count; t++) {
-    if (t->count == 0) continue; /* another data rank has all of it */
-    const struct pen_muon own = {.learning_rate = settings->learning_rate * t->rate,
-                                 .momentum = t->momentum,
-                                 .weight_decay = t->weight_decay,
-                                 .gradient_scale = settings->gradient_scale,
-                                 .nesterov = t->nesterov,
-                                 .rows = t->rows,
-                                 .columns = t->count / t->rows,
-                                 .parts = t->parts,
-                                 .steps = t->steps};
-    if (!isnan(own.gradient_scale))
-      pen_muon_step(t->parameter, t->gradient, t->exp_avg, &own, t->workspace);
-    else
-      memset(t->gradient, 0, t->count * sizeof *t->gradient);
+  if (!isnan(settings->gradient_scale))
+    for (const struct pen_adamw_tensor *t = tensors; t < end; t += t->pieces)
+      if (t->count > 0) update_matrix(t, settings); /* else another data rank has all of it */
+  for (const struct pen_adamw_tensor *t = tensors; t < end; t++) {
+    if (isnan(settings->gradient_scale)) memset(t->gradient, 0, t->count * sizeof *t->gradient);
     if (t->copy != NULL) pen_f32_to_bf16(t->copy, t->parameter, t->count);
   }
 }

@@ -139,7 +139,7 @@ static void audit_run(const struct pen_audit_update *update, const struct pen_vm
   }
 }
 
-void pen_audit_update_run(const struct pen_audit_update *update, struct pen_vm *vm,
+bool pen_audit_update_run(const struct pen_audit_update *update, struct pen_vm *vm,
                           const struct pen_adamw_tensor *tensor) {
   const uint64_t element_bytes = (ARRAYS - 1) * sizeof(float) + sizeof(uint16_t),
                  most = (vm->memory->audit_bytes - (uint64_t)ARRAYS * PEN_ALIGNMENT_BYTES) /
@@ -149,13 +149,13 @@ void pen_audit_update_run(const struct pen_audit_update *update, struct pen_vm *
   check_sums(update, vm, tensor->count, list);
   check_count(update, vm, tensor);
   if (tensor->optimizer == PEN_OPTIMIZER_MUON) { /* no element is computed by itself */
-    pen_update_tensors(vm, tensor, 1);
-    return;
+    return false;
   }
   for (uint64_t first = 0; first < tensor->count; first += most) {
     const uint64_t left = tensor->count - first;
     audit_run(update, vm, tensor, first, left < most ? left : most);
   }
+  return true;
 }
 
 static uint32_t add_weight(struct pen_audit_weights *weights, const struct pen_vm *vm,

@@ -144,7 +144,8 @@ static bool wait_norm(struct pen_vm *vm, const struct pen_action *action) {
 
 /* ---- UPDATE ---- */
 
-/* Tensors [first, past) of the list: those that follow each other with one optimizer at a time. */
+/* Tensors [first, past) of the list: those that follow each other with one optimizer at a time. The
+ * splits of a tensor are together. */
 static void update_tensors(struct pen_vm *vm, uint32_t first, uint32_t past) {
   while (first < past) {
     uint32_t next = first + 1;
@@ -159,11 +160,14 @@ static void update_tensors(struct pen_vm *vm, uint32_t first, uint32_t past) {
 static void update_audited(struct pen_vm *vm) {
   uint32_t done = 0;
   for (uint32_t i = 0; i < vm->weight_count; i++) {
-    if (pen_audit_updates(vm, vm->updates[i].weight)) {
-      update_tensors(vm, done, i);
-      pen_audit_update_run(&vm->audit->audit->update, vm, &vm->updates[i]);
-      done = i + 1;
+    if (!pen_audit_updates(vm, vm->updates[i].weight)) {
+      continue;
     }
+    if (vm->updates[i].optimizer != PEN_OPTIMIZER_MUON) {
+      update_tensors(vm, done, i);
+      done = i;
+    }
+    done += pen_audit_update_run(&vm->audit->audit->update, vm, &vm->updates[i]);
   }
   update_tensors(vm, done, vm->update_count);
   pen_audit_updated(vm);

@@ -47,7 +47,10 @@ struct pen_adamw_tensor pen_updated_tensor(const struct pen_vm *vm, uint32_t wei
       .parts = (uint8_t)w->matrix_parts,
       .steps = (uint8_t)vm->plan->optimizer.ns_steps,
       .rows = w->dim[0],
-      .workspace = vm->arena + vm->memory->muon_offset};
+      .workspace = vm->arena + vm->memory->muon_offset,
+      .pieces = w->split_count,
+      .first_row = w->dim_count > 1 ? w->run_first / w->tensor_dim[1] : 0,
+      .first_column = w->dim_count > 1 ? w->run_first % w->tensor_dim[1] : 0};
 }
 
 void pen_update_tensors(const struct pen_vm *vm, const struct pen_adamw_tensor *tensors,

@@ -167,6 +167,27 @@ static void all_shards_of_owners_share_places(void **state) {
   pen_free_all();
 }
 
+/* Of splits there is a workspace for a part, too; each is a piece of its matrix. */
+static void splits_are_pieces(void **state) {
+  (void)state;
+  struct pen_plan *plan = sharded_plan("shard = \"optimizer\"; }; tensor_parallel = { splits = 2;");
+  struct pen_weight *rows = weight_of(plan, "q_proj.weight[1]"),
+                    *columns = weight_of(plan, "down_proj.weight[1]");
+  const struct pen_rank_memory *memory = &plan->memory[0];
+  assert_string_equal(reason_of(plan), "");
+  assert_int_equal(memory->muon_bytes, pen_aligned(LLAMA_BYTES) + 4 * 64 * 160);
+  assert_int_equal(rows->sole_owner, rows[-1].sole_owner);
+  rows->sole_owner = 3 - rows->sole_owner;
+  assert_rejects(plan, "q_proj.weight[1] is not a piece of the matrix");
+  rows->sole_owner = 3 - rows->sole_owner;
+  rows->weight_decay *= 2;
+  assert_rejects(plan, "q_proj.weight[1] is not a piece of the matrix");
+  rows->weight_decay /= 2;
+  columns[0].matrix_parts = columns[-1].matrix_parts = 2;
+  assert_rejects(plan, "down_proj.weight[0] is not a piece of the matrix");
+  pen_free_all();
+}
+
 static void a_plan_without_muon_has_none(void **state) {
   (void)state;
   struct pen_plan *plan = muon_plan("gpt2", "adamw");
@@ -186,6 +207,7 @@ int main(void) {
       cmocka_unit_test(parts_are_equal),
       cmocka_unit_test(owners_share_places),
       cmocka_unit_test(all_shards_of_owners_share_places),
+      cmocka_unit_test(splits_are_pieces),
       cmocka_unit_test(a_plan_without_muon_has_none),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
