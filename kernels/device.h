@@ -39,9 +39,9 @@ struct pen_adamw_tensor {
   uint8_t parts, steps; /* of muon_step(), as all that follow: see struct pen_muon */
   size_t rows;          /* of this tensor */
   void *workspace;
-  /* This and the next are so many pieces of one matrix, of which this one begins at that row and
-   * column of each part; the settings are those of the first piece. */
-  size_t pieces, first_row, first_column;
+  /* Of a piece of a matrix how many pieces that has, which follow each other, where this one is in
+   * each part, and what the matrix has; else 1, 0, 0, rows, and count / rows. */
+  size_t pieces, first_row, first_column, matrix_rows, matrix_columns;
 };
 
 /* UPDATE on each of the tensors; no two overlap. The settings, except those of a tensor, are on
@@ -103,6 +103,9 @@ struct pen_device {
   pen_optimizer_step *adamw_step; /* as pen_adamw_step(), with its bits */
   pen_optimizer_step *sgd_step;   /* as pen_sgd_step() over exp_avg, with its bits */
   pen_optimizer_step *muon_step;  /* as pen_muon_step() over exp_avg; null: the device has none */
+  /* The same of a matrix whose pieces are on several processes: of some pieces pen_muon_momentum()
+   * and pen_muon_apply(); of one matrix, all of it, pen_muon_orthogonalize() over its gradients. */
+  pen_optimizer_step *muon_momentum, *muon_orthogonalize, *muon_apply;
   /* *settings = *base with the gradient_scale that clips the gradients to clip_norm: min(1,
    * clip_norm / (norm + 1e-6)), the norm being the root of the sum of the entries of `stats`, or
    * with `infinity_norm` their maximum; all on the device. Entry i of part p is stats[p * stride +

@@ -345,10 +345,10 @@ static void place_muon(const struct pen_layout_state *l, uint32_t rank, uint64_t
 }
 
 /* After the receive region: first what other processes read or write (the copy of a tied weight,
- * with replicas gradients, those of one microbatch, with tensor ranks their slots, and what peers
- * read of weights), then
- * weights, bf16 copies, gradients, moments, losses, snapshot, audit memory, workspace of Muon,
- * device control block, constants. A plan that does not train has neither gradients nor moments. */
+ * with replicas gradients, those of one microbatch, with tensor ranks their slots and the workspace
+ * of Muon with the gradients, and what peers read of weights), then weights, bf16 copies,
+ * gradients, moments, losses, snapshot, audit memory, workspace of Muon, device control block,
+ * constants. A plan that does not train has neither gradients nor moments. */
 void pen_place_persistent(struct pen_layout_state *l, size_t profile_count, uint32_t rank,
                           struct pen_staged_inputs *feeds) {
   struct pen_plan *plan = l->plan;
@@ -358,14 +358,18 @@ void pen_place_persistent(struct pen_layout_state *l, size_t profile_count, uint
   struct owned_places moments = no_places(plan);
   uint64_t end = memory->receive_bytes;
   bool trains = l->input->kind == PEN_TRAIN,
-       shares = trains && pen_group_size(plan, PEN_DATA) > 1 &&
-                (!plan->reduces_microbatches || plan->sharding == PEN_SHARD_NONE ||
-                 pen_group_size(plan, PEN_SAME_SHARD) > 1);
+       exchanges = pen_group_size(plan, PEN_TENSOR) > 1 &&
+                   pen_muon_bytes(partition, l->input->graph, rank) > 0,
+       shares = trains &&
+                (exchanges || (pen_group_size(plan, PEN_DATA) > 1 &&
+                               (!plan->reduces_microbatches || plan->sharding == PEN_SHARD_NONE ||
+                                pen_group_size(plan, PEN_SAME_SHARD) > 1)));
   for (uint32_t n = 0; n < pen_local_tie_count(plan); n++)
     place_tied_value(plan, &l->ties[n], memory, rank, &end);
   if (shares) place_gradients(plan, weights, memory, rank, true, &end);
   place_partial_gradients(l, profile_count, rank, &end);
   place_slots(l, profile_count, rank, &end);
+  if (exchanges) place_muon(l, rank, &end);
   place_values(l, rank, true, trains, &end);
   memory->shared_bytes = end;
   place_values(l, rank, false, trains, &end);
@@ -392,7 +396,7 @@ void pen_place_persistent(struct pen_layout_state *l, size_t profile_count, uint
   memory->snapshot_offset = end;
   if (trains && l->topology->memory_snapshot) place_snapshot(plan, memory, rank, &end);
   place_audit(l, profile_count, rank, &end);
-  place_muon(l, rank, &end);
+  if (!exchanges) place_muon(l, rank, &end);
   if (pen_device_row(plan->device)->on_host)
     end = pen_shard_staging_place(l, profile_count, rank, end);
   else

@@ -188,8 +188,6 @@ static void check_muon(const struct pen_topology *t) {
   if (!t->trains || !pen_optimizer_is_used(t, PEN_OPTIMIZER_MUON)) return;
   if (!pen_device_row(t->cluster_device)->on_host)
     pen_topology_fail(t, "cluster.device", "\"cpu\", with the optimizer muon");
-  if (t->tensor_parallel_ranks > 1)
-    pen_topology_fail(t, "tensor_parallel.ranks", "1, with the optimizer muon");
 }
 
 static void check_optimizer(const struct pen_topology *t) {

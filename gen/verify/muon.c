@@ -21,10 +21,20 @@ static bool is_piece(const struct pen_weight *weight) {
 }
 
 /* What one step of a matrix has is alike in its splits. */
-static bool is_of_matrix(const struct pen_weight *weight, const struct pen_weight *before) {
-  return weight->optimizer == before->optimizer && weight->matrix_parts == before->matrix_parts &&
-         weight->sole_owner == before->sole_owner && weight->rate == before->rate &&
-         weight->weight_decay == before->weight_decay;
+static bool is_of_matrix(const struct pen_weight *weight, const struct pen_weight *first) {
+  return weight->optimizer == first->optimizer && weight->matrix_parts == first->matrix_parts &&
+         weight->sole_owner == first->sole_owner && weight->rate == first->rate &&
+         weight->weight_decay == first->weight_decay;
+}
+
+/* All splits of a matrix, from the first on. */
+static bool check_splits(const struct pen_rank_context *b, const struct pen_weight *first) {
+  if (first->split_count == 1 || first->split > 0) return true;
+  for (const struct pen_weight *at = first; at < first + first->split_count; at++)
+    if (!is_piece(at) || (at > first && !is_of_matrix(at, first)))
+      return pen_problem_note(b->checked->problem, b->rank, PEN_NONE,
+                              "%s is not a piece of the matrix %s", at->name, at->tensor);
+  return true;
 }
 
 /* The parts of a matrix have equally many columns; only Muon knows of parts. */
@@ -48,12 +58,11 @@ static bool check_matrix(const struct pen_rank_context *b, const struct pen_weig
     return pen_problem_note(b->checked->problem, b->rank, PEN_NONE,
                             "%s has %llu columns, which are not %u parts", weight->name,
                             (unsigned long long)weight->dim[1], weight->matrix_parts);
-  return weight->split_count == 1 ||
-         (is_piece(weight) && (weight->split == 0 || is_of_matrix(weight, &weight[-1]))) ||
-         pen_problem_note(b->checked->problem, b->rank, PEN_NONE,
-                          "%s is not a piece of the matrix %s", weight->name, weight->tensor);
+  return check_splits(b, weight);
 }
 
+/* All splits, if tensor ranks share them; a part of the matrix, whole; and the workspace of
+ * NEWTON_SCHULZ. Of a matrix that is not split, its gradient lies there in turn. */
 static uint64_t needed_bytes(const struct pen_plan *plan, const struct pen_weight *weight) {
   const int64_t rows = (int64_t)weight->tensor_dim[0],
                 columns = (int64_t)(weight->tensor_dim[1] / weight->matrix_parts);
@@ -61,7 +70,10 @@ static uint64_t needed_bytes(const struct pen_plan *plan, const struct pen_weigh
   if (rows > columns) dim[0] = columns, dim[1] = rows;
   const uint64_t bytes = pen_signature_workspace_bytes(
       pen_signature_of(PEN_OP_NEWTON_SCHULZ), plan->device, plan->threads_per_rank, PEN_F32, dim);
-  if (weight->split_count > 1) return bytes + pen_aligned((uint64_t)(rows * columns) * 4);
+  const uint64_t splits = pen_group_size(plan, PEN_TENSOR) > 1
+                              ? weight->split_count * pen_aligned(weight->count * sizeof(float))
+                              : 0;
+  if (weight->split_count > 1) return splits + pen_aligned((uint64_t)(rows * columns) * 4) + bytes;
   return bytes > weight->count * sizeof(float) ? bytes : weight->count * sizeof(float);
 }
 

@@ -113,24 +113,21 @@ static size_t row_of(const struct update *of, const struct pen_muon_piece *piece
   return of->parts * piece->columns;
 }
 
-static void add_momentum(const struct update *of, const struct pen_muon_piece *piece,
-                         const struct pen_muon *settings) {
-  const struct momentum_arrays arrays = {piece->gradient, piece->buffer, settings};
-  pen_parallel_rows(piece->rows * row_of(of, piece), 1, momentum_range, &arrays);
+/* Where a row of a part of a piece is in the part without gaps. */
+static size_t place_of(const struct update *of, const struct pen_muon_piece *piece, size_t row) {
+  return (piece->first_row + row) * of->columns + piece->first_column;
 }
 
 /* What a piece has of a part comes to its place in x, the part without gaps or its transpose. */
 static void pack(float *x, const struct update *of, const struct pen_muon_piece *piece,
                  size_t part) {
   const float *from = piece->gradient + part * piece->columns;
-  for (size_t r = 0; r < piece->rows; r++, from += row_of(of, piece)) {
-    const size_t row = piece->first_row + r;
+  for (size_t r = 0; r < piece->rows; r++, from += row_of(of, piece))
     if (!of->transposed)
-      memcpy(x + row * of->columns + piece->first_column, from, piece->columns * sizeof *x);
+      memcpy(x + place_of(of, piece, r), from, piece->columns * sizeof *x);
     else
       for (size_t c = 0; c < piece->columns; c++)
-        x[(piece->first_column + c) * of->rows + row] = from[c];
-  }
+        x[(piece->first_column + c) * of->rows + piece->first_row + r] = from[c];
 }
 
 /* X of x, [rows, columns] in either case: x itself, or in the workspace. */
@@ -146,14 +143,9 @@ static const float *orthogonalize(float *x, const struct update *of, void *works
   return back;
 }
 
-/* p of what a piece has of a part becomes keep p + rate X. */
-static void apply(const struct update *of, const struct pen_muon_piece *piece, size_t part,
-                  const float *x) {
-  float *parameter = piece->parameter + part * piece->columns;
-  for (size_t r = 0; r < piece->rows; r++)
-    pen_instruction_set.f32->combine(parameter + r * row_of(of, piece),
-                                     x + (piece->first_row + r) * of->columns + piece->first_column,
-                                     piece->columns, (float)of->rate, (float)of->keep);
+/* p of `count` elements becomes keep p + rate X. */
+static void apply(const struct update *of, float *parameter, const float *x, size_t count) {
+  pen_instruction_set.f32->combine(parameter, x, count, (float)of->rate, (float)of->keep);
 }
 
 static void clear(const struct update *of, const struct pen_muon_piece *piece) {
@@ -166,26 +158,44 @@ void pen_muon_step(float *parameter, float *gradient, float *buffer, const struc
                    void *workspace) {
   const struct update of = update_of(s);
   const struct pen_muon_piece whole = {parameter, gradient, buffer, 0, of.rows, 0, of.columns};
-  add_momentum(&of, &whole, s);
+  pen_muon_momentum(&whole, s);
   if (of.parts > 1 || of.transposed) {
     for (size_t i = 0; i < of.parts; i++)
       pack((float *)workspace + i * of.elements, &of, &whole, i);
     memcpy(gradient, workspace, of.parts * of.elements * sizeof *gradient);
   }
-  for (size_t i = 0; i < of.parts; i++)
-    apply(&of, &whole, i, orthogonalize(gradient + i * of.elements, &of, workspace));
+  for (size_t i = 0; i < of.parts; i++) {
+    const float *x = orthogonalize(gradient + i * of.elements, &of, workspace);
+    for (size_t r = 0; r < of.rows; r++)
+      apply(&of, parameter + r * s->columns + i * of.columns, x + r * of.columns, of.columns);
+  }
   clear(&of, &whole);
 }
 
-void pen_muon_step_of_pieces(const struct pen_muon_piece *piece, size_t piece_count,
-                             const struct pen_muon *s, void *workspace) {
+/* ---- pieces ---- */
+
+void pen_muon_momentum(const struct pen_muon_piece *piece, const struct pen_muon *s) {
+  const struct update of = update_of(s);
+  const struct momentum_arrays arrays = {piece->gradient, piece->buffer, s};
+  pen_parallel_rows(piece->rows * row_of(&of, piece), 1, momentum_range, &arrays);
+}
+
+void pen_muon_orthogonalize(const struct pen_muon_piece *piece, size_t piece_count,
+                            const struct pen_muon *s, void *workspace) {
   const struct update of = update_of(s);
   float *x = workspace, *rest = x + pen_aligned(of.elements * sizeof *x) / sizeof *x;
-  for (size_t p = 0; p < piece_count; p++) add_momentum(&of, &piece[p], s);
   for (size_t i = 0; i < of.parts; i++) {
     for (size_t p = 0; p < piece_count; p++) pack(x, &of, &piece[p], i);
-    const float *orthogonal = orthogonalize(x, &of, rest);
-    for (size_t p = 0; p < piece_count; p++) apply(&of, &piece[p], i, orthogonal);
+    const float *whole = orthogonalize(x, &of, rest);
+    for (const struct pen_muon_piece *at = piece; at < piece + piece_count; at++)
+      for (size_t r = 0; r < at->rows; r++)
+        memcpy(at->gradient + r * row_of(&of, at) + i * at->columns, whole + place_of(&of, at, r),
+               at->columns * sizeof *x);
   }
-  for (size_t p = 0; p < piece_count; p++) clear(&of, &piece[p]);
+}
+
+void pen_muon_apply(const struct pen_muon_piece *piece, const struct pen_muon *s) {
+  const struct update of = update_of(s);
+  apply(&of, piece->parameter, piece->gradient, piece->rows * row_of(&of, piece));
+  clear(&of, piece);
 }

@@ -139,23 +139,24 @@ static void audit_run(const struct pen_audit_update *update, const struct pen_vm
   }
 }
 
-bool pen_audit_update_run(const struct pen_audit_update *update, struct pen_vm *vm,
-                          const struct pen_adamw_tensor *tensor) {
-  const uint64_t element_bytes = (ARRAYS - 1) * sizeof(float) + sizeof(uint16_t),
-                 most = (vm->memory->audit_bytes - (uint64_t)ARRAYS * PEN_ALIGNMENT_BYTES) /
-                        element_bytes / PEN_ALIGNMENT_BYTES * PEN_ALIGNMENT_BYTES;
+void pen_audit_update_check(const struct pen_audit_update *update, const struct pen_vm *vm,
+                            const struct pen_adamw_tensor *tensor) {
   struct update_array list[ARRAYS];
   list_arrays(tensor, list);
   check_sums(update, vm, tensor->count, list);
   check_count(update, vm, tensor);
-  if (tensor->optimizer == PEN_OPTIMIZER_MUON) { /* no element is computed by itself */
-    return false;
-  }
+}
+
+void pen_audit_update_run(const struct pen_audit_update *update, struct pen_vm *vm,
+                          const struct pen_adamw_tensor *tensor) {
+  const uint64_t element_bytes = (ARRAYS - 1) * sizeof(float) + sizeof(uint16_t),
+                 most = (vm->memory->audit_bytes - (uint64_t)ARRAYS * PEN_ALIGNMENT_BYTES) /
+                        element_bytes / PEN_ALIGNMENT_BYTES * PEN_ALIGNMENT_BYTES;
+  pen_audit_update_check(update, vm, tensor);
   for (uint64_t first = 0; first < tensor->count; first += most) {
     const uint64_t left = tensor->count - first;
     audit_run(update, vm, tensor, first, left < most ? left : most);
   }
-  return true;
 }
 
 static uint32_t add_weight(struct pen_audit_weights *weights, const struct pen_vm *vm,

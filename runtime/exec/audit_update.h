@@ -23,9 +23,11 @@ struct pen_audit_update {
 void pen_audit_update_sum(struct pen_audit_update *update, const struct pen_vm *vm, uint64_t seed,
                           uint64_t step);
 
-/* AdamW on the weight that was drawn; false: its checksums alone, and it is to be updated yet, with
- * others, as Muon does. */
-bool pen_audit_update_run(const struct pen_audit_update *update, struct pen_vm *vm,
+/* Of the weight that was drawn its checksums; these, then AdamW, twice. Muon computes no element by
+ * itself: what it updates has checksums alone. */
+void pen_audit_update_check(const struct pen_audit_update *update, const struct pen_vm *vm,
+                            const struct pen_adamw_tensor *tensor);
+void pen_audit_update_run(const struct pen_audit_update *update, struct pen_vm *vm,
                           const struct pen_adamw_tensor *tensor);
 
 /* The checksum of a persistent tensor that the programs of a rank read: a weight or constant. */

@@ -7,6 +7,7 @@
 #include "runtime/exec/collectives.h"
 #include "runtime/exec/exec.h"
 #include "runtime/exec/operands.h"
+#include "runtime/exec/matrices.h"
 #include "runtime/exec/weight_arrays.h"
 
 /* The state of binding one rank. */
@@ -179,6 +180,7 @@ void pen_vm_open(struct pen_vm *vm, const struct pen_vm_config *config) {
   bind_ops(vm);
   list_weights(vm);
   pen_list_optimizer_tensors(vm);
+  pen_list_matrices(vm);
   bind_add_tied(vm);
   if (transport->ops->wait_sent != NULL) {
     vm->send_hazards = pen_send_hazards_of(plan, vm->profile, rank);

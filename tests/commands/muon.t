@@ -1,6 +1,6 @@
 #!/bin/sh
-# muon.t: Muon on the matrices of layers, AdamW on all others: those of a formula in f64, the same bits whatever ranks, threads and replicas there
-# are, in f32 and bf16; a checkpoint continues on another topology; moments of another optimizer, and what it may not go with, are refused.
+# muon.t: Muon on the matrices of layers, AdamW on all others: those of a formula in f64, the same bits whatever ranks, threads, replicas, shards and
+# tensor ranks there are, in f32 and bf16; a checkpoint continues on another topology; moments of another optimizer, and what it may not go with, are refused.
 . "${top_srcdir:-.}/tests/support/lib.sh"
 
 cat >"$scratch/model.cfg" <<'END'
@@ -20,7 +20,7 @@ formula() { # NAME SETTINGS: the binary's tensors after eleven steps, by muon.py
 }
 ok "by default" build single model.cfg -s data_parallel.replicas=1 -s model.layers=1
 ok "momentum .95, Nesterov, 5 iterations" formula single "0.95 true 5 0.1"
-ok "other settings, and splits" build other model.cfg -s data_parallel.replicas=1 -s model.layers=1 -s model.kv_heads=2 -s tensor_parallel.splits=2 -s optimizer.momentum=0.8 -s optimizer.nesterov=false \
+ok "other settings, and tensor ranks" build other model.cfg -s data_parallel.replicas=1 -s model.layers=1 -s model.kv_heads=2 -s tensor_parallel.ranks=2 -s optimizer.momentum=0.8 -s optimizer.nesterov=false \
   -s optimizer.ns_steps=3 -s optimizer.weight_decay=0.3
 ok "count" formula other "0.8 false 3 0.3"
 ok "q, k and v of one tensor" build joined model.cfg -s data_parallel.replicas=1 -s model.layers=1 -s model.family=gpt2 -s model.kv_heads=2
@@ -42,10 +42,11 @@ same_as_whole gradients $pairs -s data_parallel.shard=gradients -s pipeline.rank
 whole=three
 three="-s data_parallel.replicas=3 -s data_parallel.reduce=microbatch -s model.family=gpt2 -s model.kv_heads=2 -s tensor_parallel.splits=2"
 ok "three replicas of splits, summed by the microbatch" train_plan three $three
-same_as_whole layers $three -s data_parallel.shard=weights -s data_parallel.unit=layer
-ok "weights of owners, audited" build weights model.cfg -s data_parallel.shard=weights -s memory.audit=true
-ok "which finds nothing" train_bits weights --data data.bin --steps 3 --audit 1
-ok "and changes nothing" same_bits 3 whole weights
+ok "two tensor ranks each, audited" build layers model.cfg $three -s tensor_parallel.ranks=2 -s data_parallel.shard=weights -s data_parallel.unit=layer -s memory.audit=true
+ok "which finds nothing" train_bits layers --data data.bin --steps 3 --audit 1
+ok "and changes nothing" same_bits 3 three layers
+whole=whole
+same_as_whole weights -s data_parallel.shard=weights
 
 # ---- checkpoints
 run() { # NAME STEPS FOLDER
@@ -74,7 +75,6 @@ refuses() { # MESSAGE OPTIONS...
 ok "where nothing trains it means nothing" "$gen" --check model.cfg -s pipeline.schedule=inference -s data_parallel.shard=weights
 refuses 'optimizer.groups = *name=muon for matrices of the layers alone; model.norm.weight is none' -s 'optimizer.groups=[model.norm.weight: name=muon]'
 refuses 'optimizer.groups = *name=muon for matrices of the layers alone; model.embed_tokens.weight is none' -s 'optimizer.groups=[embed_tokens.weight: name=muon]'
-refuses 'tensor_parallel.ranks = 2*1, with the optimizer muon' -s tensor_parallel.ranks=2 -s model.kv_heads=2
 refuses 'cluster.device = cuda: "cpu", with the optimizer muon' -s cluster.device=cuda
 refuses 'optimizer.ns_steps = 0*1 to 20' -s optimizer.ns_steps=0
 refuses 'optimizer.nesterov = true*false, without optimizer.momentum' -s optimizer.momentum=0 -s optimizer.nesterov=true

@@ -188,6 +188,46 @@ static void splits_are_pieces(void **state) {
   pen_free_all();
 }
 
+/* Tensor ranks in turn own a matrix, whose splits come to it and go back. */
+static void exchanges_bring_each_matrix_to_one_owner(void **state) {
+  (void)state;
+  struct pen_plan *plan =
+      sharded_plan("shard = \"optimizer\"; }; tensor_parallel = { ranks = 2; splits = 4;");
+  struct pen_rank_program *tables = WRITABLE(struct pen_rank_program, &plan->profiles[0].ranks[0]);
+  struct pen_collective *row =
+      WRITABLE(struct pen_collective, &tables->collectives[tables->first_exchange]);
+  struct pen_put *put = WRITABLE(struct pen_put, &tables->puts[row->first_put]);
+  struct pen_rank_memory *memory = WRITABLE(struct pen_rank_memory, &plan->memory[0]);
+  assert_string_equal(reason_of(plan), "");
+  assert_true(tables->exchange_count >= 8 && tables->exchange_count % 2 == 0);
+  assert_int_equal(memory->muon_bytes, pen_aligned(LLAMA_BYTES) + 8 * 64 * 160);
+  assert_true(memory->muon_offset + memory->muon_bytes <= memory->shared_bytes);
+  put->owner = 3;
+  assert_rejects(plan, "moved: exchange");
+  put->owner = put[2].owner; /* of the next matrix */
+  assert_rejects(plan, "of an owner that has another matrix");
+  put->owner = 1;
+  put->to_member /= 2; /* on the second split */
+  assert_rejects(plan, "whose column to_member is wrong");
+  put->to_member *= 2;
+  put->to += 4 * 64 * 160;
+  assert_rejects(plan, "whose column to is wrong");
+  put->to -= 4 * 64 * 160;
+  put->weight = put[2].weight;
+  assert_rejects(plan, "moved: exchange");
+  put->weight = put[1].weight - 1;
+  row->completes = false;
+  assert_rejects(plan, "which does not wait or signal as it should");
+  row->completes = true;
+  tables->exchange_count -= 2;
+  assert_rejects(plan, "to no owner");
+  tables->exchange_count += 1;
+  assert_rejects(plan, "of UPDATE, of");
+  tables->exchange_count += 1;
+  assert_string_equal(reason_of(plan), "");
+  pen_free_all();
+}
+
 static void a_plan_without_muon_has_none(void **state) {
   (void)state;
   struct pen_plan *plan = muon_plan("gpt2", "adamw");
@@ -208,6 +248,7 @@ int main(void) {
       cmocka_unit_test(owners_share_places),
       cmocka_unit_test(all_shards_of_owners_share_places),
       cmocka_unit_test(splits_are_pieces),
+      cmocka_unit_test(exchanges_bring_each_matrix_to_one_owner),
       cmocka_unit_test(a_plan_without_muon_has_none),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -384,7 +384,9 @@ static void muon_of_pieces_has_the_same_bits(void **state) {
     struct pen_muon_piece piece[PIECES];
     cut_matrix(s, kind % 2, &t, piece);
     pen_muon_step(t.p, t.g, t.m, s, muon_workspace(s));
-    pen_muon_step_of_pieces(piece, PIECES, s, pieces_workspace(s));
+    for (size_t k = 0; k < PIECES; k++) pen_muon_momentum(&piece[k], s);
+    pen_muon_orthogonalize(piece, PIECES, s, pieces_workspace(s));
+    for (size_t k = 0; k < PIECES; k++) pen_muon_apply(&piece[k], s);
     for (size_t k = 0; k < PIECES; k++)
       for (size_t e = 0; e < piece[k].rows * piece[k].columns * s->parts; e++) {
         const size_t at = place_in_matrix(s, &piece[k], e);
