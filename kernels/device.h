@@ -36,9 +36,12 @@ struct pen_adamw_tensor {
   bool nesterov;
   uint8_t optimizer;    /* which function is to be called; these read neither it nor the next */
   uint32_t weight;      /* which weight of the plan */
-  uint8_t parts, steps; /* of muon_step(), as the next two: see struct pen_muon */
-  size_t rows;
+  uint8_t parts, steps; /* of muon_step(), as all that follow: see struct pen_muon */
+  size_t rows;          /* of this tensor */
   void *workspace;
+  /* Of a piece of a matrix how many pieces that has, which follow each other, where this one is in
+   * each part, and what the matrix has; else 1, 0, 0, rows, and count / rows. */
+  size_t pieces, first_row, first_column, matrix_rows, matrix_columns;
 };
 
 /* UPDATE on each of the tensors; no two overlap. The settings, except those of a tensor, are on
@@ -100,6 +103,10 @@ struct pen_device {
   pen_optimizer_step *adamw_step; /* as pen_adamw_step(), with its bits */
   pen_optimizer_step *sgd_step;   /* as pen_sgd_step() over exp_avg, with its bits */
   pen_optimizer_step *muon_step; /* as pen_muon_step() over exp_avg, after prepare() of its parts */
+  /* The same of a matrix whose pieces are on several processes: of some pieces pen_muon_momentum()
+   * and pen_muon_apply(); of one matrix, all of it, pen_muon_orthogonalize() over its gradients.
+   * Null: the device has none. */
+  pen_optimizer_step *muon_momentum, *muon_orthogonalize, *muon_apply;
   /* *settings = *base with the gradient_scale that clips the gradients to clip_norm: min(1,
    * clip_norm / (norm + 1e-6)), the norm being the root of the sum of the entries of `stats`, or
    * with `infinity_norm` their maximum; all on the device. Entry i of part p is stats[p * stride +

@@ -116,6 +116,21 @@ void pen_sgd_step(float *parameter, float *gradient, float *buffer, size_t count
 void pen_muon_step(float *parameter, float *gradient, float *buffer,
                    const struct pen_muon *settings, void *workspace);
 
+/* A piece of a matrix: of each of its parts these rows and columns, part beside part, without gaps.
+ */
+struct pen_muon_piece {
+  float *parameter, *gradient, *buffer;
+  size_t first_row, rows, first_column, columns;
+};
+
+/* The same step of a matrix that lies in pieces, with the same bits: g = u of each, and b; g = U of
+ * all together; p of each, and g = 0. The settings are those of the matrix. Workspace: the elements
+ * of a part, aligned, and that of NEWTON_SCHULZ. */
+void pen_muon_momentum(const struct pen_muon_piece *piece, const struct pen_muon *settings);
+void pen_muon_orthogonalize(const struct pen_muon_piece *piece, size_t piece_count,
+                            const struct pen_muon *settings, void *workspace);
+void pen_muon_apply(const struct pen_muon_piece *piece, const struct pen_muon *settings);
+
 /* y[i] = deviation * n(key, first + i), n standard normal: Philox4x32-10 (Salmon et al. 2011) on a
  * 128-bit counter, Box-Muller in f64. A value depends on the index first + i alone. */
 void pen_normal(float *y, size_t count, uint64_t first, const uint32_t key[2], double deviation);

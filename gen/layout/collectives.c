@@ -9,7 +9,7 @@
 #include "gen/model/exchanges.h"
 #include "gen/partition/puts.h"
 
-static uint32_t add_collective(struct pen_collective_rows *rows, struct pen_collective collective) {
+uint32_t pen_add_collective(struct pen_collective_rows *rows, struct pen_collective collective) {
   PEN_RESERVE(rows->collective, rows->collective_count + 1);
   collective.first_put = (uint32_t)rows->put_count;
   collective.event = PEN_NONE;
@@ -17,8 +17,7 @@ static uint32_t add_collective(struct pen_collective_rows *rows, struct pen_coll
   return (uint32_t)rows->collective_count++;
 }
 
-/* Adds a put to the last collective. */
-static void add_put(struct pen_collective_rows *rows, struct pen_put put) {
+void pen_add_put(struct pen_collective_rows *rows, struct pen_put put) {
   PEN_RESERVE(rows->put, rows->put_count + 1);
   rows->put[rows->put_count++] = put;
   rows->collective[rows->collective_count - 1].put_count++;
@@ -65,14 +64,14 @@ static void add_shards(struct program_rows *p, const struct pen_op *op,
   if (pen_is_tied_head(p->graph, weight)) put.weight = l->ties[weight - p->graph->tied].weight;
   if (put.kind == PEN_PUT_ADD) put.staging = p->staged;
   p->staged += pen_staging_bytes(l->partition, &put, &p->graph->weight[weight]);
-  add_put(p->rows, put);
+  pen_add_put(p->rows, put);
 }
 
 /* Ops of one kind, from op `first` on; past the last. */
 static size_t add_group(struct program_rows *p, const struct pen_op_list *program, size_t first) {
   const int kind = p->op[first].kind;
   const bool adds = kind == PEN_OP_REDUCE_SCATTER;
-  const uint32_t collective = add_collective(
+  const uint32_t collective = pen_add_collective(
       p->rows, (struct pen_collective){.group = PEN_DATA, .waits = !adds, .together = true});
   const size_t first_put = p->rows->put_count;
   size_t i = first;
@@ -90,10 +89,10 @@ static void add_signal(struct program_rows *p, struct pen_op *op) {
   const bool waits = op->kind == PEN_OP_WAIT_PEERS;
   p->signalled += !waits;
   op->collective =
-      add_collective(p->rows, (struct pen_collective){.group = PEN_DATA,
-                                                      .waits = waits,
-                                                      .awaited = waits ? p->signalled : 0,
-                                                      .completes = !waits});
+      pen_add_collective(p->rows, (struct pen_collective){.group = PEN_DATA,
+                                                          .waits = waits,
+                                                          .awaited = waits ? p->signalled : 0,
+                                                          .completes = !waits});
 }
 
 /* A sequence of collectives from op `first` on; past the last. */
@@ -131,11 +130,11 @@ static struct pen_put exchange_put(const struct program_rows *p, const struct pe
 static size_t add_exchange(struct program_rows *p, const struct pen_op_list *program,
                            size_t first) {
   const size_t ops = pen_exchange_ops(p->graph, &program->op[first]);
-  const uint32_t collective = add_collective(
+  const uint32_t collective = pen_add_collective(
       p->rows, (struct pen_collective){
                    .group = PEN_TENSOR, .waits = true, .completes = true, .together = true});
   const size_t past = first + (ops ? ops : 1);
-  if (ops) add_put(p->rows, exchange_put(p, &p->op[first], &program->op[first]));
+  if (ops) pen_add_put(p->rows, exchange_put(p, &p->op[first], &program->op[first]));
   for (size_t i = first; i < past; i++) p->op[i].collective = collective;
   return past;
 }
@@ -183,12 +182,12 @@ static void place_put(struct pen_collective_rows *rows, int kind, uint32_t stage
     put.to = rows->tensor[l->tensor_of[stage][of->value]].offset;
   }
   put.staging_stride = pen_staging_bytes(l->partition, &put, w);
-  add_put(rows, put);
+  pen_add_put(rows, put);
 }
 
 static uint32_t add_action(struct pen_collective_rows *rows, int kind, uint32_t stage) {
   const bool adds = kind == PEN_REDUCE_SCATTER || kind == PEN_REDUCE_GROUPS;
-  const uint32_t collective = add_collective(
+  const uint32_t collective = pen_add_collective(
       rows, (struct pen_collective){
                 .group = PEN_DATA, .waits = true, .completes = true, .together = !adds});
   const struct pen_put_source source = pen_put_source_of(rows->l, stage);

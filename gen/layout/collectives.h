@@ -26,6 +26,10 @@ struct pen_collective_rows {
   uint32_t *known[PEN_ACTION_KINDS]; /* [stage]: the row of such an action, from 1; 0: none yet */
 };
 
+/* Adds a row: its index. Adds a put to the last one. */
+uint32_t pen_add_collective(struct pen_collective_rows *rows, struct pen_collective collective);
+void pen_add_put(struct pen_collective_rows *rows, struct pen_put put);
+
 /* Adds the rows of a program of a stage, and sets the dims of its ops that name them: `op` has the
  * program's ops, whose operands are tensors. */
 void pen_add_program_collectives(struct pen_collective_rows *rows, const struct pen_graph *graph,

@@ -21,6 +21,8 @@ libgen_a_SOURCES += \
   %reldir%/kept_buffers.h \
   %reldir%/layout.c \
   %reldir%/layout.h \
+  %reldir%/matrix_exchanges.c \
+  %reldir%/matrix_exchanges.h \
   %reldir%/muon.c \
   %reldir%/muon.h \
   %reldir%/pack.c \

@@ -21,6 +21,21 @@ static uint64_t kept_count(const struct pen_weight *weight, uint32_t shards, boo
   return cut ? pen_largest_in(pen_division_of(weight, shards)) : weight->count;
 }
 
+/* Whether the sole owner of a weight has as many of its size before it as any other: then it needs
+ * a place of its own, else it has one of another's (allocate_shard()). */
+static bool needs_place(const struct pen_graph *graph, size_t index, uint32_t members) {
+  const struct pen_weight *weight = &graph->weight[index];
+  if (!weight->sole_owner) return true;
+  uint32_t *before = pen_new(members, sizeof *before), most = 0;
+  for (size_t i = 0; i < index; i++)
+    if (graph->weight[i].sole_owner && graph->weight[i].count == weight->count)
+      before[graph->weight[i].sole_owner - 1]++;
+  for (uint32_t m = 0; m < members; m++) most = before[m] > most ? before[m] : most;
+  const bool needs = before[weight->sole_owner - 1] == most;
+  pen_free(before);
+  return needs;
+}
+
 /* What a weight takes whatever the activations: value, bf16 copy, and, if it is trained, gradient
  * and moments, or their shards; with memory.snapshot also a copy of what a checkpoint holds of
  * it. Of a tied weight the head keeps what it reads, unless that is on the rank already, and its
@@ -28,25 +43,29 @@ static uint64_t kept_count(const struct pen_weight *weight, uint32_t shards, boo
 static uint64_t weight_bytes(const struct pen_partition *partition, const struct pen_graph *graph,
                              size_t index) {
   const struct pen_weight *weight = &graph->weight[index];
+  const uint8_t sharding = (uint8_t)partition->sharding;
   const uint32_t shards = pen_group_size(partition, PEN_SHARD);
-  bool has_bf16 = weight->bf16_offset != UINT64_MAX;
-  bool bf16_sharded = pen_weight_is_sharded((uint8_t)partition->sharding, has_bf16,
-                                            pen_is_tied_head(graph, index), PEN_BF16);
-  uint64_t copy =
-      has_bf16 ? pen_aligned(kept_count(weight, shards, bf16_sharded) * sizeof(uint16_t)) : 0;
-  uint64_t whole = pen_aligned(weight->count * sizeof(float));
-  uint64_t shard = pen_aligned(kept_count(weight, shards, partition->sharding != PEN_SHARD_NONE) *
-                               sizeof(float));
-  uint64_t gradient =
-      partition->reduces_microbatches && partition->sharding >= PEN_SHARD_GRADIENTS ? shard : whole;
-  bool learns = graph->training && !weight->frozen,
-       together = partition->rank_of[0] == partition->rank_of[graph->stage];
-  uint64_t value = pen_weight_is_sharded((uint8_t)partition->sharding, has_bf16, false, PEN_F32)
-                       ? shard
-                       : whole,
-           kept = value + (learns ? weight->moment_count * shard : 0);
-  bool snapshot = graph->training && graph->topology->memory_snapshot;
-  if (!pen_is_tied_head(graph, index)) return copy + kept * (snapshot ? 2 : 1) + gradient * learns;
+  const bool has_bf16 = weight->bf16_offset != UINT64_MAX,
+             tied_head = pen_is_tied_head(graph, index),
+             value_sharded = pen_weight_is_sharded(sharding, has_bf16, false, PEN_F32),
+             bf16_sharded = pen_weight_is_sharded(sharding, has_bf16, tied_head, PEN_BF16),
+             shares = sharding != PEN_SHARD_NONE && !needs_place(graph, index, shards);
+  const uint64_t copied = shares && bf16_sharded ? 0 : kept_count(weight, shards, bf16_sharded),
+                 copy = has_bf16 ? pen_aligned(copied * sizeof(uint16_t)) : 0,
+                 whole = pen_aligned(weight->count * sizeof(float)),
+                 stored = pen_aligned(kept_count(weight, shards, sharding != PEN_SHARD_NONE) *
+                                      sizeof(float)),
+                 shard = shares ? 0 : stored,
+                 gradient = partition->reduces_microbatches && sharding >= PEN_SHARD_GRADIENTS
+                                ? shard
+                                : whole;
+  const bool learns = graph->training && !weight->frozen,
+             together = partition->rank_of[0] == partition->rank_of[graph->stage],
+             snapshot = graph->training && graph->topology->memory_snapshot;
+  const uint32_t moments = learns ? weight->moment_count : 0;
+  uint64_t kept = (value_sharded ? shard : whole) + moments * shard;
+  if (snapshot) kept += (value_sharded ? stored : whole) + moments * stored;
+  if (!tied_head) return copy + kept + gradient * learns;
   return (copy ? copy : together ? 0 : whole) + gradient * learns;
 }
 
@@ -95,21 +114,28 @@ struct owned_place {
 };
 
 struct owned_places {
+  uint32_t members;
   struct owned_place *place;
   size_t count;
 };
 
-/* The first place that none of the owner's is in; else a new one. */
-static uint64_t allocate_owned(struct owned_places *places, const struct pen_weight *weight,
-                               uint32_t members, uint64_t bytes, uint64_t *end, uint64_t *counted) {
+static struct owned_places no_places(const struct pen_plan *plan) {
+  return (struct owned_places){.members = pen_group_size(plan, PEN_SHARD)};
+}
+
+/* The first place that none of the owner's is in; else a new one. Without a sole owner, or of what
+ * is not sharded, a place of its own. */
+static uint64_t allocate_shard(struct owned_places *places, const struct pen_weight *weight,
+                               bool sharded, uint64_t bytes, uint64_t *end, uint64_t *counted) {
   const uint32_t owner = weight->sole_owner - 1;
   size_t n = 0;
+  if (!sharded || !weight->sole_owner) return allocate_persistent(end, bytes, counted);
   while (n < places->count && (places->place[n].bytes != bytes || places->place[n].taken[owner]))
     n++;
   if (n == places->count) {
     PEN_RESERVE(places->place, n + 1);
-    places->place[places->count++] = (struct owned_place){allocate_persistent(end, bytes, counted),
-                                                          bytes, pen_new(members, sizeof(bool))};
+    places->place[places->count++] = (struct owned_place){
+        allocate_persistent(end, bytes, counted), bytes, pen_new(places->members, sizeof(bool))};
   }
   places->place[n].taken[owner] = true;
   return places->place[n].offset;
@@ -176,14 +202,15 @@ static void place_tied_gradient(const struct pen_plan *plan, struct pen_tie *tie
 static void place_gradients(const struct pen_plan *plan, struct pen_weight *weights,
                             struct pen_rank_memory *memory, uint32_t rank, bool trains,
                             uint64_t *end) {
+  struct owned_places places = no_places(plan);
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     if (!is_of(plan, &weights[i], rank)) continue;
     weights[i].gradient_sharded = trains && !weights[i].frozen && pen_gradients_are_sharded(plan);
     weights[i].gradient_offset =
         weights[i].frozen || !trains
             ? UINT64_MAX
-            : allocate_persistent(end, gradient_count(plan, &weights[i]) * 4,
-                                  &memory->gradient_bytes);
+            : allocate_shard(&places, &weights[i], weights[i].gradient_sharded,
+                             gradient_count(plan, &weights[i]) * 4, end, &memory->gradient_bytes);
   }
 }
 
@@ -263,7 +290,7 @@ static void place_values(struct pen_layout_state *l, uint32_t rank, bool shared,
                          uint64_t *end) {
   struct pen_rank_memory *memory = &l->memory[rank];
   const struct pen_plan *plan = l->plan;
-  struct owned_places places = {.count = 0};
+  struct owned_places values = no_places(plan), copies = no_places(plan);
   bool cuts = plan->sharding != PEN_SHARD_NONE;
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     struct pen_weight *weight = &l->weights[i];
@@ -274,19 +301,18 @@ static void place_values(struct pen_layout_state *l, uint32_t rank, bool shared,
     if ((cuts && (weight->value_sharded ? weight->bf16_offset == UINT64_MAX
                                         : trains && !weight->frozen)) != shared)
       continue;
-    const uint64_t bytes = value_bytes(l, i, weight->value_sharded, PEN_F32);
-    weight->value_offset = weight->value_sharded && weight->sole_owner
-                               ? allocate_owned(&places, weight, pen_group_size(plan, PEN_SHARD),
-                                                bytes, end, &memory->weight_bytes)
-                               : allocate_persistent(end, bytes, &memory->weight_bytes);
+    weight->value_offset = allocate_shard(&values, weight, weight->value_sharded,
+                                          value_bytes(l, i, weight->value_sharded, PEN_F32), end,
+                                          &memory->weight_bytes);
   }
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     struct pen_weight *weight = &l->weights[i];
     if (!is_of(plan, weight, rank) || weight->bf16_offset == UINT64_MAX ||
         (cuts && (weight->bf16_sharded || (trains && !weight->frozen))) != shared)
       continue;
-    weight->bf16_offset = allocate_persistent(
-        end, value_bytes(l, i, weight->bf16_sharded, PEN_BF16), &memory->bf16_bytes);
+    weight->bf16_offset =
+        allocate_shard(&copies, weight, weight->bf16_sharded,
+                       value_bytes(l, i, weight->bf16_sharded, PEN_BF16), end, &memory->bf16_bytes);
   }
 }
 
@@ -323,27 +349,31 @@ static void place_muon(const struct pen_layout_state *l, uint32_t rank, uint64_t
 }
 
 /* After the receive region: first what other processes read or write (the copy of a tied weight,
- * with replicas gradients, those of one microbatch, with tensor ranks their slots, and what peers
- * read of weights), then
- * weights, bf16 copies, gradients, moments, losses, snapshot, audit memory, workspace of Muon,
- * device control block, constants. A plan that does not train has neither gradients nor moments. */
+ * with replicas gradients, those of one microbatch, with tensor ranks their slots and the workspace
+ * of Muon with the gradients, and what peers read of weights), then weights, bf16 copies,
+ * gradients, moments, losses, snapshot, audit memory, workspace of Muon, device control block,
+ * constants. A plan that does not train has neither gradients nor moments. */
 void pen_place_persistent(struct pen_layout_state *l, size_t profile_count, uint32_t rank,
                           struct pen_staged_inputs *feeds) {
   struct pen_plan *plan = l->plan;
   struct pen_weight *weights = l->weights;
   struct pen_rank_memory *memory = &l->memory[rank];
   const struct pen_partition *partition = l->partition;
-  struct owned_places owned_places = {.count = 0};
+  struct owned_places moments = no_places(plan);
   uint64_t end = memory->receive_bytes;
   bool trains = l->input->kind == PEN_TRAIN,
-       shares = trains && pen_group_size(plan, PEN_DATA) > 1 &&
-                (!plan->reduces_microbatches || plan->sharding == PEN_SHARD_NONE ||
-                 pen_group_size(plan, PEN_SAME_SHARD) > 1);
+       exchanges = pen_group_size(plan, PEN_TENSOR) > 1 &&
+                   pen_muon_bytes(partition, l->input->graph, rank) > 0,
+       shares = trains &&
+                (exchanges || (pen_group_size(plan, PEN_DATA) > 1 &&
+                               (!plan->reduces_microbatches || plan->sharding == PEN_SHARD_NONE ||
+                                pen_group_size(plan, PEN_SAME_SHARD) > 1)));
   for (uint32_t n = 0; n < pen_local_tie_count(plan); n++)
     place_tied_value(plan, &l->ties[n], memory, rank, &end);
   if (shares) place_gradients(plan, weights, memory, rank, true, &end);
   place_partial_gradients(l, profile_count, rank, &end);
   place_slots(l, profile_count, rank, &end);
+  if (exchanges) place_muon(l, rank, &end);
   place_values(l, rank, true, trains, &end);
   memory->shared_bytes = end;
   place_values(l, rank, false, trains, &end);
@@ -354,12 +384,11 @@ void pen_place_persistent(struct pen_layout_state *l, size_t profile_count, uint
     if (!is_of(plan, &weights[i], rank)) continue;
     bool learns = trains && !weights[i].frozen;
     uint64_t moment = stored_count(plan, &weights[i], pen_moments_are_sharded(plan)) * 4;
-    const bool owned = pen_moments_are_sharded(plan) && weights[i].sole_owner;
     weights[i].exp_avg_offset =
-        !learns || weights[i].moment_count == 0 ? UINT64_MAX
-        : owned ? allocate_owned(&owned_places, &weights[i], pen_group_size(plan, PEN_SHARD),
-                                 moment, &end, &memory->moment_bytes)
-                : allocate_persistent(&end, moment, &memory->moment_bytes);
+        !learns || weights[i].moment_count == 0
+            ? UINT64_MAX
+            : allocate_shard(&moments, &weights[i], pen_moments_are_sharded(plan), moment, &end,
+                             &memory->moment_bytes);
     weights[i].exp_avg_sq_offset = learns && weights[i].moment_count > 1
                                        ? allocate_persistent(&end, moment, &memory->moment_bytes)
                                        : UINT64_MAX;
@@ -371,7 +400,7 @@ void pen_place_persistent(struct pen_layout_state *l, size_t profile_count, uint
   memory->snapshot_offset = end;
   if (trains && l->topology->memory_snapshot) place_snapshot(plan, memory, rank, &end);
   place_audit(l, profile_count, rank, &end);
-  place_muon(l, rank, &end);
+  if (!exchanges) place_muon(l, rank, &end);
   if (pen_device_row(plan->device)->on_host)
     end = pen_shard_staging_place(l, profile_count, rank, end);
   else

@@ -4,6 +4,7 @@
 
 #include "gen/families/families.h"
 #include "gen/layout/collectives.h"
+#include "gen/layout/matrix_exchanges.h"
 #include "gen/layout/tables.h"
 #include "gen/base/error.h"
 #include "gen/model/model.h"
@@ -344,6 +345,8 @@ static void fill_rank(struct pen_layout_state *l, struct pen_rank_program *out, 
     struct pen_frame frame = frame_of(l, rank, a, i, unsharded[a->stage]);
     a->frame = frame_index(&t, &frame);
   }
+  const uint32_t first_exchange = (uint32_t)rows.collective_count,
+                 exchanges = l->input->kind == PEN_TRAIN ? pen_add_matrix_exchanges(&rows) : 0;
   if (!l->before) l->memory[rank].gathered_bytes = most_gathered(l, &t, rank);
   pen_free(t.frame_slot);
   pen_free(t.program_index);
@@ -365,7 +368,9 @@ static void fill_rank(struct pen_layout_state *l, struct pen_rank_program *out, 
                                    start_count,
                                    (uint32_t)rows.collective_count,
                                    (uint32_t)rows.put_count,
-                                   rows.event_count};
+                                   rows.event_count,
+                                   exchanges ? first_exchange : 0,
+                                   exchanges};
 }
 
 /* Sets the offsets of a message of a tied weight, those of its first split; false: it is no such

@@ -6,15 +6,16 @@
 
 bool pen_muon_dims(const struct pen_graph *graph, size_t weight, int64_t dim[PEN_DIMS_MAX]) {
   const struct pen_weight *of = &graph->weight[weight];
-  if (of->optimizer != PEN_OPTIMIZER_MUON || of->frozen || !graph->training) return false;
-  const int64_t rows = (int64_t)of->dim[0], columns = (int64_t)(of->dim[1] / of->matrix_parts);
+  if (of->optimizer != PEN_OPTIMIZER_MUON || of->frozen || !graph->topology->trains) return false;
+  const int64_t rows = (int64_t)of->tensor_dim[0],
+                columns = (int64_t)(of->tensor_dim[1] / of->matrix_parts);
   dim[0] = rows < columns ? rows : columns;
   dim[1] = rows < columns ? columns : rows;
   dim[2] = graph->topology->optimizer_ns_steps;
   return true;
 }
 
-/* The multiply-adds of an iteration, but for a factor. */
+/* The multiply-adds of an iteration, but for a factor; of a split its share. */
 static double work_of(const struct pen_graph *graph, size_t weight) {
   int64_t dim[PEN_DIMS_MAX];
   if (!pen_muon_dims(graph, weight, dim)) return 0;
@@ -31,6 +32,7 @@ void pen_muon_set_owner(struct pen_graph *graph) {
     if (graph->weight[i].sole_owner) work[graph->weight[i].sole_owner - 1] += work_of(graph, i);
   for (int64_t m = 1; m < members; m++)
     if (work[m] < work[least]) least = m;
-  graph->weight[last].sole_owner = (uint32_t)least + 1;
+  graph->weight[last].sole_owner =
+      graph->weight[last].split ? graph->weight[last - 1].sole_owner : (uint32_t)least + 1;
   pen_free(work);
 }

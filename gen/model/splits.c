@@ -83,13 +83,16 @@ static uint32_t add_split(struct pen_graph *graph, const struct split *of, uint3
                         pen_text("%s%s.grad", weight.name, of->tied ? ".head" : ""));
 }
 
+static void set_parts(struct pen_weight *weight, const struct split *of) {
+  if (weight->optimizer == PEN_OPTIMIZER_MUON) weight->matrix_parts = (uint32_t)of->groups;
+}
+
 /* The current split of a tensor, whose splits are added at the first call. */
 static uint32_t split_of(struct pen_graph *graph, const struct split *of) {
   if (graph->splits == 1) {
     const uint32_t whole =
         pen_graph_weight(graph, of->name, of->dim[0], of->dim[1], of->initial, of->deviation);
-    struct pen_weight *weight = &graph->weight[graph->value[whole].weight];
-    if (weight->optimizer == PEN_OPTIMIZER_MUON) weight->matrix_parts = (uint32_t)of->groups;
+    set_parts(&graph->weight[graph->value[whole].weight], of);
     return whole;
   }
   uint32_t value = pen_weight_of_block(graph, split_name(of->name, split_index(graph)));
@@ -97,6 +100,7 @@ static uint32_t split_of(struct pen_graph *graph, const struct split *of) {
   if (of->tied) graph->tied = (uint32_t)graph->weight_count;
   for (uint32_t k = 0; k < graph->splits; k++) {
     uint32_t added = add_split(graph, of, k);
+    set_parts(&graph->weight[graph->weight_count - 1], of);
     if (k == split_index(graph)) value = added;
   }
   return value;

@@ -143,12 +143,9 @@ static uint64_t exchange_sent(const struct pen_graph *graph, const struct pen_op
   return put.count * put.bytes * (pen_graph_tensor_ranks(graph) - 1);
 }
 
-/* What such an exchange takes between ranks that are on one host. */
-static double exchange_cost(const struct pen_graph *graph, uint64_t sent,
-                            const struct pen_byte_cost *byte) {
-  const double measured =
-      pen_measured_exchange_ms(byte->exchanges, pen_graph_tensor_ranks(graph), (double)sent);
-  return measured < 0 ? (double)sent * byte->within : measured;
+double pen_exchange_cost(uint32_t tensor_ranks, double sent, const struct pen_byte_cost *byte) {
+  const double measured = pen_measured_exchange_ms(byte->exchanges, tensor_ranks, sent);
+  return measured < 0 ? sent * byte->within : measured;
 }
 
 double pen_exchanges_cost(const struct pen_graph *graph, int program,
@@ -158,7 +155,8 @@ double pen_exchanges_cost(const struct pen_graph *graph, int program,
   for (size_t i = 0; i < list->count; i++) {
     const size_t ops = pen_exchange_ops(graph, &list->op[i]);
     if (ops == 0) continue;
-    sum += exchange_cost(graph, exchange_sent(graph, &list->op[i]), byte);
+    sum += pen_exchange_cost(pen_graph_tensor_ranks(graph),
+                             (double)exchange_sent(graph, &list->op[i]), byte);
     i += ops - 1;
   }
   return sum;
@@ -168,7 +166,8 @@ double pen_exchanges_cost(const struct pen_graph *graph, int program,
 static size_t run_exchange(struct program_run *run, size_t op, size_t ops) {
   struct pen_collectives_within *within = &run->within[PEN_WITHIN_TENSOR];
   const uint64_t sent = exchange_sent(run->graph, &run->program->op[op]);
-  const double cost = exchange_cost(run->graph, sent, &run->byte);
+  const double cost =
+      pen_exchange_cost(pen_graph_tensor_ranks(run->graph), (double)sent, &run->byte);
   within->calls++;
   within->sent += sent;
   within->cost += cost;

@@ -60,6 +60,10 @@ struct pen_byte_cost pen_byte_cost_of(const struct pen_topology *topology,
                                       struct pen_graph *const *graph,
                                       const struct pen_stage_cost *cost);
 
+/* What an exchange takes between so many tensor ranks, which are on one host, and each of which
+ * sends so many bytes. */
+double pen_exchange_cost(uint32_t tensor_ranks, double sent, const struct pen_byte_cost *byte);
+
 /* What the exchanges of tensor ranks in a program take, for which its kernels wait. */
 double pen_exchanges_cost(const struct pen_graph *graph, int program,
                           const struct pen_byte_cost *byte);

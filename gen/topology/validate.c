@@ -183,14 +183,11 @@ static void check_settings_of_optimizers(const struct pen_topology *t) {
   }
 }
 
-/* A process computes whole matrices. */
+/* On a GPU Muon's step takes whole matrices. */
 static void check_muon(const struct pen_topology *t) {
   if (!t->trains || !pen_optimizer_is_used(t, PEN_OPTIMIZER_MUON)) return;
-  if (t->data_parallel_shard > PEN_SHARD_OPTIMIZER)
-    pen_topology_fail(t, "data_parallel.shard",
-                      "\"none\" or \"optimizer\", with the optimizer muon");
-  if (t->tensor_parallel_splits > 1)
-    pen_topology_fail(t, "tensor_parallel.splits", "1, with the optimizer muon");
+  if (t->tensor_parallel_splits > 1 && !pen_device_row(t->cluster_device)->on_host)
+    pen_topology_fail(t, "tensor_parallel.splits", "1, with the optimizer muon on a GPU");
 }
 
 static void check_optimizer(const struct pen_topology *t) {

@@ -7,6 +7,8 @@ libgen_a_SOURCES += \
   %reldir%/audit.c \
   %reldir%/cache.c \
   %reldir%/checks.c \
+  %reldir%/collective_rows.c \
+  %reldir%/collective_rows.h \
   %reldir%/deadlock.c \
   %reldir%/derivative.c \
   %reldir%/derivative.h \
@@ -26,6 +28,8 @@ libgen_a_SOURCES += \
   %reldir%/memory_actions.h \
   %reldir%/memory_state.h \
   %reldir%/messages.c \
+  %reldir%/matrix_moves.c \
+  %reldir%/matrix_moves.h \
   %reldir%/moves.c \
   %reldir%/muon.c \
   %reldir%/op_trace.c \

@@ -8,132 +8,24 @@
  *   moved   a row waits, signals and forks as its op or action does, and its puts are those that
  *           follow from the op's dims and operands, or from the weights of the action's stage: each
  *           once, in order, of the right group, bytes, places and cuts. The first op of a
- *           collective has another row than the op before it, since it runs all. Where members
- *           cannot read each other's memory, what comes at one time has its own staging memory */
+ *           collective has another row than the op before it, since it runs all. By the
+ *           exchanges of UPDATE all splits of each matrix of Muon come to one tensor rank, which
+ *           has no other then, and go back (matrix_moves.c). Where members cannot read each
+ *           other's memory, what comes at one time has its own staging memory */
 #include "gen/base/arena.h"
 #include "gen/model/gradient_rules.h"
 #include "gen/model/op_signature.h"
+#include "gen/verify/collective_rows.h"
 #include "gen/verify/internal.h"
+#include "gen/verify/matrix_moves.h"
 #include "runtime/plan/plan.h"
 #include "runtime/plan/puts.h"
 #include "runtime/plan/shard.h"
 
-/* A rank while its rows are compared. */
-struct moves {
-  const struct pen_rank_context *b;
-  const char *what; /* the op or the action */
-  uint32_t index, action;
-  struct pen_put *put; /* [count]: those that it needs */
-  size_t count;
-  uint64_t owner;     /* 1 + op, or kind and stage of an action, whose row is compared */
-  uint64_t *owner_of; /* [collective]: 0: none yet */
-  bool *event_used;   /* [event] */
-};
-
-#define PROBLEM(m, format, ...)                                                                 \
-  pen_problem_note((m)->b->checked->problem, (m)->b->rank, (m)->action, "moved: %s %u " format, \
-                   (m)->what, (m)->index, __VA_ARGS__)
-
-static void need(struct moves *m, struct pen_put put) {
-  PEN_RESERVE(m->put, m->count + 1);
-  m->put[m->count++] = put;
-}
-
-/* The first column that differs, but those of the staging memory; null: none. */
-static const char *first_difference(const struct pen_put *row, const struct pen_put *needed) {
-#define COMPARE(column) \
-  if (row->column != needed->column) return #column
-  COMPARE(kind);
-  COMPARE(group);
-  COMPARE(dtype);
-  COMPARE(from_base);
-  COMPARE(from);
-  COMPARE(to_base);
-  COMPARE(to);
-  COMPARE(weight);
-  COMPARE(from_sharded);
-  COMPARE(to_sharded);
-  COMPARE(count);
-  COMPARE(bytes);
-  COMPARE(from_stride);
-  COMPARE(to_stride);
-  COMPARE(from_member);
-  COMPARE(to_member);
-#undef COMPARE
-  return NULL;
-}
-
-/* ---- staging memory ---- */
-
-/* The bytes of the largest cut of a put's weight. */
-static uint64_t largest_cut(const struct pen_plan *plan, const struct pen_put *put) {
-  const uint64_t shard = pen_largest_shard(
-      pen_division_of(&plan->weights[put->weight], pen_group_size(plan, PEN_SHARD)));
-  return sizeof(float) * (put->group == PEN_SAME_SHARD
-                              ? pen_largest_shard((struct pen_division){
-                                    shard, 0, pen_group_size(plan, PEN_SAME_SHARD)})
-                              : shard);
-}
-
-static bool check_staging(const struct moves *m, const struct pen_collective *row) {
-  const struct pen_rank_memory *memory = m->b->memory;
-  const struct pen_put *puts = m->b->tables->puts + row->first_put;
-  const uint64_t end = memory->staged_input_offset + memory->device_control_bytes,
-                 room = end - memory->shard_staging_offset;
-  uint64_t used = 0;
-  for (uint32_t i = 0; i < row->put_count; i++) {
-    if (puts[i].kind != PEN_PUT_ADD || !pen_peers_send_shards(m->b->plan)) continue;
-    const uint64_t bytes = largest_cut(m->b->plan, &puts[i]),
-                   others = pen_group_size(m->b->plan, puts[i].group) - 1;
-    if (puts[i].staging < used || puts[i].staging % PEN_ALIGNMENT_BYTES ||
-        puts[i].staging_stride % PEN_ALIGNMENT_BYTES || puts[i].staging > room ||
-        puts[i].staging_stride > room || puts[i].staging + bytes > puts[i].staging_stride ||
-        others * puts[i].staging_stride > room)
-      return PROBLEM(m, "has put %u of collective %u, whose staging memory is not its own", i,
-                     (unsigned)(row - m->b->tables->collectives));
-    if (row->together) used = puts[i].staging + bytes;
-  }
-  return true;
-}
-
-/* ---- rows ---- */
-
-/* A row is as the op or the action needs it: `needed`, and the puts of `m`. */
-static bool check_row(struct moves *m, uint32_t index, const struct pen_collective *needed) {
-  const struct pen_rank_program *tables = m->b->tables;
-  const struct pen_collective *row = &tables->collectives[index];
-  const uint64_t owner = m->owner_of[index];
-  m->owner_of[index] = m->owner;
-  if (owner == m->owner) { /* the same action again */
-    m->count = 0;
-    return true;
-  }
-  if (owner) return PROBLEM(m, "has collective %u, which is another's", index);
-  if (row->group != needed->group || row->waits != needed->waits ||
-      row->completes != needed->completes || row->awaited != needed->awaited)
-    return PROBLEM(m, "has collective %u, which does not wait or signal as it should", index);
-  if (row->begins != needed->begins || (row->event == PEN_NONE) != (needed->event == PEN_NONE))
-    return PROBLEM(m, "has collective %u, which does not begin or end its sequence as it should",
-                   index);
-  if (row->event != PEN_NONE && (row->event >= tables->event_count || m->event_used[row->event]))
-    return PROBLEM(m, "has collective %u, whose event %u is another's", index, row->event);
-  if (row->event != PEN_NONE) m->event_used[row->event] = true;
-  if (row->put_count != m->count)
-    return PROBLEM(m, "has collective %u of %u puts, but %zu are needed", index, row->put_count,
-                   m->count);
-  for (uint32_t i = 0; i < row->put_count; i++) {
-    const char *wrong = first_difference(&tables->puts[row->first_put + i], &m->put[i]);
-    if (wrong)
-      return PROBLEM(m, "has put %u of collective %u, whose column %s is wrong", i, index, wrong);
-  }
-  m->count = 0;
-  return check_staging(m, row);
-}
-
 /* ---- exchanges between tensor ranks ---- */
 
 /* What an op brings from the tensors that its operands name, with a place of its own. */
-static struct pen_put between_operands(const struct moves *m, const struct pen_op *op, int kind,
+static struct pen_put between_operands(const struct pen_moves *m, const struct pen_op *op, int kind,
                                        int group) {
   const struct pen_tensor *from = &m->b->tables->tensors[op->operand[0]],
                           *to = &m->b->tables->tensors[op->operand[1]];
@@ -184,7 +76,7 @@ static const char *wrong_part(const struct pen_rank_context *b, uint32_t index) 
 }
 
 /* Slots of consecutive members follow each other. */
-static struct pen_put blocks_of(const struct moves *m, const struct pen_op *op) {
+static struct pen_put blocks_of(const struct pen_moves *m, const struct pen_op *op) {
   const uint64_t element = pen_dtype_bytes(op->dtype);
   const struct pen_rank_program *tables = m->b->tables;
   struct pen_put put = between_operands(m, op, PEN_PUT_WRITE, PEN_TENSOR);
@@ -208,28 +100,29 @@ static struct pen_put blocks_of(const struct moves *m, const struct pen_op *op) 
 }
 
 /* The exchange that begins with an op; past it. */
-static bool check_exchange(struct moves *m, uint32_t *op) {
+static bool check_exchange(struct pen_moves *m, uint32_t *op) {
   static const struct pen_frame frame = {{0}};
   const struct pen_op *ops = m->b->tables->ops, *first = &ops[*op];
   const bool puts = pen_puts_values(first->kind);
   const uint32_t parts = puts && first->kind != PEN_OP_ALL_GATHER_SEQUENCE
                              ? pen_group_size(m->b->plan, PEN_TENSOR)
                              : 1;
-  if (puts) need(m, blocks_of(m, first));
+  if (puts) pen_need_put(m, blocks_of(m, first));
   for (uint32_t k = 1; k < parts; k++)
     if (first[k].collective != first->collective ||
         m->b->tables->tensors[first[k].operand[1]].offset !=
             pen_move_of(m->b->plan, m->put, &frame, 0, k, 0).to)
-      return PROBLEM(m, "begins an exchange, but part %u is of another, or elsewhere", k);
+      return PEN_MOVES_PROBLEM(m, "begins an exchange, but part %u is of another, or elsewhere", k);
   *op += parts;
-  return check_row(m, first->collective,
-                   &(struct pen_collective){
-                       .group = PEN_TENSOR, .waits = true, .completes = true, .event = PEN_NONE});
+  return pen_check_collective_row(
+      m, first->collective,
+      &(struct pen_collective){
+          .group = PEN_TENSOR, .waits = true, .completes = true, .event = PEN_NONE});
 }
 
 /* ---- collectives of data ranks in programs ---- */
 
-static bool is_beside_kernels(const struct moves *m, const struct pen_op *op) {
+static bool is_beside_kernels(const struct pen_moves *m, const struct pen_op *op) {
   return pen_collective_of(m->b->tables, op) && !pen_puts_values(op->kind) &&
          op->kind != PEN_OP_SIGNAL_TENSOR;
 }
@@ -238,7 +131,7 @@ static bool moves_elements(const struct pen_op *op) {
   return op->kind == PEN_OP_ALL_GATHER || op->kind == PEN_OP_REDUCE_SCATTER;
 }
 
-static void need_elements(struct moves *m, const struct pen_op *op) {
+static void need_elements(struct pen_moves *m, const struct pen_op *op) {
   const struct pen_plan *plan = m->b->plan;
   const bool adds = op->kind == PEN_OP_REDUCE_SCATTER;
   struct pen_put put = between_operands(m, op, adds ? PEN_PUT_ADD : PEN_PUT_READ, PEN_SHARD);
@@ -247,11 +140,11 @@ static void need_elements(struct moves *m, const struct pen_op *op) {
   put.weight = weight;
   put.from_sharded = !adds;
   put.to_sharded = adds && plan->weights[weight].gradient_sharded;
-  need(m, put);
+  pen_need_put(m, put);
 }
 
 /* The collective that begins with an op of a sequence from `first` to before `past`. */
-static bool check_in_sequence(struct moves *m, uint32_t first, uint32_t past, uint32_t signals,
+static bool check_in_sequence(struct pen_moves *m, uint32_t first, uint32_t past, uint32_t signals,
                               uint32_t *op) {
   const struct pen_op *ops = m->b->tables->ops;
   const uint32_t begin = *op;
@@ -260,7 +153,7 @@ static bool check_in_sequence(struct moves *m, uint32_t first, uint32_t past, ui
   do {
     if (moves_elements(&ops[*op])) need_elements(m, &ops[*op]);
     if (ops[*op].collective != ops[begin].collective)
-      return PROBLEM(m, "begins a collective, but op %u is of another", *op);
+      return PEN_MOVES_PROBLEM(m, "begins a collective, but op %u is of another", *op);
     ++*op;
   } while (moves_elements(&ops[begin]) && *op < past && ops[*op].kind == kind);
   const struct pen_collective needed = {
@@ -270,13 +163,13 @@ static bool check_in_sequence(struct moves *m, uint32_t first, uint32_t past, ui
       .completes = kind == PEN_OP_SIGNAL_PEERS,
       .begins = begin == first,
       .event = *op == past ? 0 : PEN_NONE};
-  return check_row(m, ops[begin].collective, &needed);
+  return pen_check_collective_row(m, ops[begin].collective, &needed);
 }
 
 /* A sequence that begins with an op; past it. `last` [tensor]: the last collective of the sequence
  * that named it last. */
-static bool check_sequence(struct moves *m, uint32_t *op, uint32_t program_past, uint32_t *signals,
-                           uint32_t *last) {
+static bool check_sequence(struct pen_moves *m, uint32_t *op, uint32_t program_past,
+                           uint32_t *signals, uint32_t *last) {
   const struct pen_op *ops = m->b->tables->ops;
   const uint32_t first = *op;
   uint32_t past = first;
@@ -295,7 +188,7 @@ static bool check_sequence(struct moves *m, uint32_t *op, uint32_t program_past,
 
 /* ---- programs ---- */
 
-static bool check_program(struct moves *m, const struct pen_program *program, uint32_t *last) {
+static bool check_program(struct pen_moves *m, const struct pen_program *program, uint32_t *last) {
   const struct pen_op *ops = m->b->tables->ops;
   const uint32_t past = program->first_op + program->op_count;
   uint32_t signals = 0;
@@ -306,10 +199,10 @@ static bool check_program(struct moves *m, const struct pen_program *program, ui
     m->index = op;
     m->owner = op + 1u;
     if (row && op > 0 && pen_collective_of(m->b->tables, &ops[op - 1]) == row)
-      return PROBLEM(m, "is of the collective of the op before it%s", "");
+      return PEN_MOVES_PROBLEM(m, "is of the collective of the op before it%s", "");
     if (ops[op].kind == PEN_OP_WAIT_EVENT && ops[op].collective != last[ops[op].operand[0]])
-      return PROBLEM(m, "waits for collective %u, which is not the last of its tensor",
-                     ops[op].collective);
+      return PEN_MOVES_PROBLEM(m, "waits for collective %u, which is not the last of its tensor",
+                               ops[op].collective);
     if (!row)
       op++;
     else if (is_beside_kernels(m, &ops[op]) ? !check_sequence(m, &op, past, &signals, last)
@@ -321,41 +214,29 @@ static bool check_program(struct moves *m, const struct pen_program *program, ui
 
 /* ---- actions ---- */
 
-/* All elements of a tensor of a weight, which lies at `offset` on every member. */
-static struct pen_put in_place(int kind, int group, uint8_t dtype, uint32_t weight, uint64_t offset,
-                               bool is_sharded) {
-  return (struct pen_put){.kind = (uint8_t)kind,
-                          .group = (uint8_t)group,
-                          .dtype = dtype,
-                          .from_base = PEN_BASE_PERSISTENT,
-                          .from = offset,
-                          .to_base = PEN_BASE_PERSISTENT,
-                          .to = offset,
-                          .weight = weight,
-                          .from_sharded = is_sharded,
-                          .to_sharded = is_sharded};
-}
-
 /* What an action makes complete of a trained weight: its gradient's sum over the members of a
  * group, on one of them; that sum on all; the value, and its copy, that only the owner has
  * updated. */
-static void need_weight(struct moves *m, int kind, uint32_t index) {
+static void need_weight(struct pen_moves *m, int kind, uint32_t index) {
   const struct pen_weight *w = &m->b->plan->weights[index];
   const bool grouped = kind == PEN_REDUCE_GROUPS || kind == PEN_GATHER_GROUPS,
              adds = kind == PEN_REDUCE_GROUPS || kind == PEN_REDUCE_SCATTER;
   if (kind != PEN_ALL_GATHER_WEIGHT) {
-    need(m, in_place(adds ? PEN_PUT_ADD : PEN_PUT_READ, grouped ? PEN_SAME_SHARD : PEN_SHARD,
-                     PEN_F32, index, w->gradient_offset, w->gradient_sharded));
+    pen_need_put(
+        m, pen_put_in_place(adds ? PEN_PUT_ADD : PEN_PUT_READ, grouped ? PEN_SAME_SHARD : PEN_SHARD,
+                            PEN_F32, index, w->gradient_offset, w->gradient_sharded));
     return;
   }
   if (!w->value_sharded)
-    need(m, in_place(PEN_PUT_READ, PEN_SHARD, PEN_F32, index, w->value_offset, false));
+    pen_need_put(m,
+                 pen_put_in_place(PEN_PUT_READ, PEN_SHARD, PEN_F32, index, w->value_offset, false));
   if (w->bf16_offset != UINT64_MAX && !w->bf16_sharded)
-    need(m, in_place(PEN_PUT_READ, PEN_SHARD, PEN_BF16, index, w->bf16_offset, false));
+    pen_need_put(m,
+                 pen_put_in_place(PEN_PUT_READ, PEN_SHARD, PEN_BF16, index, w->bf16_offset, false));
 }
 
 /* Every tensor of the stage that is made whole between UNSHARD and RESHARD. */
-static void need_unsharded(struct moves *m, uint32_t stage) {
+static void need_unsharded(struct pen_moves *m, uint32_t stage) {
   const struct pen_rank_context *b = m->b;
   for (uint32_t t = 0; t < b->tables->tensor_count; t++) {
     const struct pen_tensor *tensor = &b->tables->tensors[t];
@@ -363,16 +244,16 @@ static void need_unsharded(struct moves *m, uint32_t stage) {
       continue;
     const struct pen_weight *w = &b->plan->weights[b->weight[t]];
     struct pen_put put =
-        in_place(PEN_PUT_READ, PEN_SHARD, tensor->dtype, b->weight[t],
-                 tensor->dtype == PEN_BF16 ? w->bf16_offset : w->value_offset, true);
+        pen_put_in_place(PEN_PUT_READ, PEN_SHARD, tensor->dtype, b->weight[t],
+                         tensor->dtype == PEN_BF16 ? w->bf16_offset : w->value_offset, true);
     put.to_base = PEN_BASE_UNSHARDED;
     put.to = tensor->offset;
     put.to_sharded = false;
-    need(m, put);
+    pen_need_put(m, put);
   }
 }
 
-static bool check_action(struct moves *m, uint32_t index) {
+static bool check_action(struct pen_moves *m, uint32_t index) {
   const struct pen_rank_context *b = m->b;
   const struct pen_action *action = &b->tables->actions[index];
   if (!pen_kind_is_collective(action->kind) || pen_group_size(b->plan, PEN_DATA) == 1) return true;
@@ -386,9 +267,10 @@ static bool check_action(struct moves *m, uint32_t index) {
       if (b->plan->weights[b->own_weight[n]].stage == action->stage &&
           !b->plan->weights[b->own_weight[n]].frozen)
         need_weight(m, action->kind, b->own_weight[n]);
-  return check_row(m, action->collective,
-                   &(struct pen_collective){
-                       .group = PEN_DATA, .waits = true, .completes = true, .event = PEN_NONE});
+  return pen_check_collective_row(
+      m, action->collective,
+      &(struct pen_collective){
+          .group = PEN_DATA, .waits = true, .completes = true, .event = PEN_NONE});
 }
 
 /* ---- all ---- */
@@ -432,15 +314,17 @@ bool pen_check_rows(const struct pen_rank_context *b) {
 }
 
 bool pen_check_moves(const struct pen_rank_context *b) {
-  struct moves m = {.b = b,
-                    .action = PEN_NONE,
-                    .owner_of = pen_new((size_t)b->tables->collective_count + 1, sizeof(uint64_t)),
-                    .event_used = pen_new((size_t)b->tables->event_count + 1, sizeof(bool))};
+  struct pen_moves m = {
+      .b = b,
+      .action = PEN_NONE,
+      .owner_of = pen_new((size_t)b->tables->collective_count + 1, sizeof(uint64_t)),
+      .event_used = pen_new((size_t)b->tables->event_count + 1, sizeof(bool))};
   uint32_t *last = pen_new((size_t)b->tables->tensor_count + 1, sizeof *last);
   bool fine = true;
   for (uint32_t p = 0; p < b->tables->program_count && fine; p++)
     fine = check_program(&m, &b->tables->programs[p], last);
   for (uint32_t a = 0; a < b->tables->action_count && fine; a++) fine = check_action(&m, a);
+  fine = fine && pen_check_matrix_moves(&m);
   pen_free(m.put);
   pen_free(m.owner_of);
   pen_free(m.event_used);

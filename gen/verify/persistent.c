@@ -147,11 +147,12 @@ static void add_own_weight(const struct pen_rank_context *b, struct range_list *
   if (!weight->value_sharded || !elsewhere)
     add_range(list, weight->value_offset, pen_value_bytes(plan, number, PEN_F32), weight->name,
               "value");
-  if (weight->bf16_offset != UINT64_MAX)
+  if (weight->bf16_offset != UINT64_MAX && !(weight->bf16_sharded && elsewhere))
     add_range(list, weight->bf16_offset, pen_value_bytes(plan, number, PEN_BF16), weight->name,
               "copy");
   if (weight->frozen || !has_training(plan)) return;
-  add_range(list, weight->gradient_offset, bytes, weight->name, "gradient");
+  if (!weight->gradient_sharded || !elsewhere)
+    add_range(list, weight->gradient_offset, bytes, weight->name, "gradient");
   const uint32_t moments = elsewhere ? 0 : moments_of(plan, weight);
   if (moments > 0) add_range(list, weight->exp_avg_offset, moment, weight->name, "exp_avg");
   if (moments > 1) add_range(list, weight->exp_avg_sq_offset, moment, weight->name, "exp_avg_sq");
@@ -305,6 +306,15 @@ static bool set_weight(struct pen_rank_context *b, uint32_t tensor, uint32_t num
                  kept_count(b->plan, &b->plan->weights[number], sharded), ending, what);
 }
 
+/* Whether an address is that of a weight, after it another's, with which it shares a place, and the
+ * tensor is not of the name of the first. */
+static bool is_of_another(const struct pen_plan *plan, const struct pen_tensor *t,
+                          const struct pen_keyed *address, size_t left) {
+  const char *name = plan->weights[address->index].name;
+  return left > 1 && address[1].key == address->key &&
+         plan->weights[address->index].sole_owner != 0 && strncmp(t->name, name, strlen(name)) != 0;
+}
+
 /* Finds the weight, or the head of a tied weight, whose value, copy or gradient is at the address
  * of a persistent tensor. */
 static bool find_weight(struct pen_rank_context *b, uint32_t tensor,
@@ -315,6 +325,7 @@ static bool find_weight(struct pen_rank_context *b, uint32_t tensor,
        n++) {
     uint32_t number = address[n].index;
     const struct pen_weight *weight = &plan->weights[number];
+    if (is_of_another(plan, t, &address[n], count - n)) continue;
     if (weight->bf16_offset == t->offset && t->dtype == PEN_BF16)
       return set_weight(b, tensor, number, weight->bf16_sharded, ".bf16", "copy");
     if (weight->value_offset == t->offset && t->dtype == PEN_F32)

@@ -324,6 +324,18 @@ static void extend_to(uint64_t *past, uint64_t offset, uint64_t bytes) {
   if (bytes > 0 && offset + bytes > *past) *past = offset + bytes;
 }
 
+/* Tensor ranks write splits of matrices of Muon into each other's workspace of UPDATE, and to the
+ * gradients. */
+static void extend_to_matrices(const struct pen_rank_context *b, uint64_t *past) {
+  extend_to(past, b->memory->muon_offset, b->memory->muon_bytes);
+  for (uint32_t n = 0; n < b->own_weight_count && b->memory->muon_bytes; n++) {
+    const struct pen_weight *weight = &b->plan->weights[b->own_weight[n]];
+    if (weight->optimizer == PEN_OPTIMIZER_MUON && weight->gradient_offset != UINT64_MAX)
+      extend_to(past, weight->gradient_offset,
+                pen_aligned(pen_stored_bytes(b->plan, weight, weight->gradient_sharded)));
+  }
+}
+
 /* The shared part of the arena holds what other ranks write and what peers read, and no more. */
 static bool check_shared(const struct pen_rank_context *b, bool has_replicas) {
   uint64_t shared = b->memory->receive_bytes;
@@ -351,6 +363,7 @@ static bool check_shared(const struct pen_rank_context *b, bool has_replicas) {
   }
   if (b->memory->exchange_bytes)
     extend_to(&shared, b->memory->exchange_offset, b->memory->exchange_bytes);
+  if (pen_group_size(b->plan, PEN_TENSOR) > 1) extend_to_matrices(b, &shared);
   if (b->memory->partial_bytes)
     extend_to(&shared, b->memory->partial_offset, b->memory->partial_bytes);
   for (uint32_t n = 0; n < pen_local_tie_count(b->plan); n++) {

@@ -112,24 +112,80 @@ static void sgd_step(const struct pen_adamw_tensor *tensors, size_t tensor_count
   }
 }
 
-static void muon_step(const struct pen_adamw_tensor *tensors, size_t tensor_count,
-                      const struct pen_adamw *settings, void *stream) {
+enum { PIECES_MOST = 256 }; /* tensor_parallel.splits */
+
+static struct pen_muon muon_of(const struct pen_adamw_tensor *t, const struct pen_adamw *settings) {
+  return (struct pen_muon){.learning_rate = settings->learning_rate * t->rate,
+                           .momentum = t->momentum,
+                           .weight_decay = t->weight_decay,
+                           .gradient_scale = settings->gradient_scale,
+                           .nesterov = t->nesterov,
+                           .rows = t->matrix_rows,
+                           .columns = t->matrix_columns,
+                           .parts = t->parts,
+                           .steps = t->steps};
+}
+
+static struct pen_muon_piece piece_of(const struct pen_adamw_tensor *t) {
+  return (struct pen_muon_piece){.parameter = t->parameter,
+                                 .gradient = t->gradient,
+                                 .buffer = t->exp_avg,
+                                 .first_row = t->first_row,
+                                 .rows = t->rows,
+                                 .first_column = t->first_column,
+                                 .columns = t->count / t->rows / t->parts};
+}
+
+static void muon_momentum(const struct pen_adamw_tensor *tensors, size_t tensor_count,
+                          const struct pen_adamw *settings, void *stream) {
+  (void)stream;
+  for (const struct pen_adamw_tensor *t = tensors; t < tensors + tensor_count; t++) {
+    if (t->count == 0 || isnan(settings->gradient_scale)) continue;
+    const struct pen_muon own = muon_of(t, settings);
+    const struct pen_muon_piece piece = piece_of(t);
+    pen_muon_momentum(&piece, &own);
+  }
+}
+
+static void muon_orthogonalize(const struct pen_adamw_tensor *tensors, size_t tensor_count,
+                               const struct pen_adamw *settings, void *stream) {
+  struct pen_muon_piece piece[PIECES_MOST];
+  const struct pen_muon own = muon_of(tensors, settings);
+  (void)stream;
+  if (tensors->count == 0 || isnan(settings->gradient_scale)) return;
+  for (size_t p = 0; p < tensor_count; p++) piece[p] = piece_of(&tensors[p]);
+  pen_muon_orthogonalize(piece, tensor_count, &own, tensors->workspace);
+}
+
+/* With a scale of NaN the gradients become zero alone. */
+static void muon_apply(const struct pen_adamw_tensor *tensors, size_t tensor_count,
+                       const struct pen_adamw *settings, void *stream) {
   (void)stream;
   for (const struct pen_adamw_tensor *t = tensors; t < tensors + tensor_count; t++) {
     if (t->count == 0) continue; /* another data rank has all of it */
-    const struct pen_muon own = {.learning_rate = settings->learning_rate * t->rate,
-                                 .momentum = t->momentum,
-                                 .weight_decay = t->weight_decay,
-                                 .gradient_scale = settings->gradient_scale,
-                                 .nesterov = t->nesterov,
-                                 .rows = t->rows,
-                                 .columns = t->count / t->rows,
-                                 .parts = t->parts,
-                                 .steps = t->steps};
-    if (!isnan(own.gradient_scale))
-      pen_muon_step(t->parameter, t->gradient, t->exp_avg, &own, t->workspace);
-    else
+    const struct pen_muon own = muon_of(t, settings);
+    const struct pen_muon_piece piece = piece_of(t);
+    if (isnan(settings->gradient_scale))
       memset(t->gradient, 0, t->count * sizeof *t->gradient);
+    else
+      pen_muon_apply(&piece, &own);
+    if (t->copy != NULL) pen_f32_to_bf16(t->copy, t->parameter, t->count);
+  }
+}
+
+static void muon_step(const struct pen_adamw_tensor *tensors, size_t tensor_count,
+                      const struct pen_adamw *settings, void *stream) {
+  const bool skipped = isnan(settings->gradient_scale);
+  for (const struct pen_adamw_tensor *t = tensors; t < tensors + tensor_count; t += t->pieces) {
+    const struct pen_muon own = muon_of(t, settings);
+    if (t->count == 0) continue;
+    if (t->pieces > 1 || skipped) {
+      muon_momentum(t, t->pieces, settings, stream);
+      muon_orthogonalize(t, t->pieces, settings, stream);
+      muon_apply(t, t->pieces, settings, stream);
+      continue;
+    }
+    pen_muon_step(t->parameter, t->gradient, t->exp_avg, &own, t->workspace);
     if (t->copy != NULL) pen_f32_to_bf16(t->copy, t->parameter, t->count);
   }
 }
@@ -212,6 +268,9 @@ const struct pen_device pen_cpu = {
     .adamw_step = adamw_step,
     .sgd_step = sgd_step,
     .muon_step = muon_step,
+    .muon_momentum = muon_momentum,
+    .muon_orthogonalize = muon_orthogonalize,
+    .muon_apply = muon_apply,
     .clip_scale = clip_scale,
     .f32_to_bf16 = f32_to_bf16,
     .normal = normal,

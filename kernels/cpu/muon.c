@@ -108,65 +108,113 @@ static void momentum_range(const void *context, size_t thread, size_t first, siz
                                          a->settings);
 }
 
-/* A part of a matrix: rows that are `row` elements apart. */
-struct part {
-  size_t rows, columns, row;
+/* An update of a matrix: each of its parts, and what its parameters and X are multiplied by. */
+struct update {
+  size_t parts, rows, columns, elements, steps;
   bool transposed; /* for NEWTON_SCHULZ */
+  double keep, rate;
 };
 
-/* Copies a part from where it lies to a matrix without gaps, which may be its transpose; or, with
- * `back`, from that to [rows, columns]. */
-static void transpose(float *to, const float *from, const struct part *part, bool back) {
-  const size_t to_row = back ? part->columns : part->rows, from_row = back ? part->rows : part->row;
-  for (size_t r = 0; r < part->rows; r++)
-    for (size_t c = 0; c < part->columns; c++)
-      if (back)
-        to[r * to_row + c] = from[c * from_row + r];
-      else
-        to[c * to_row + r] = from[r * from_row + c];
+static struct update update_of(const struct pen_muon *s) {
+  struct update of = {.parts = s->parts,
+                      .rows = s->rows,
+                      .columns = s->columns / s->parts,
+                      .steps = s->steps,
+                      .keep = 1 - s->learning_rate * s->weight_decay};
+  of.elements = of.rows * of.columns;
+  of.transposed = of.rows > of.columns;
+  of.rate = -s->learning_rate * .2 * sqrt((double)(of.transposed ? of.rows : of.columns));
+  return of;
 }
 
-static void pack(float *to, const float *from, const struct part *part) {
-  if (part->transposed)
-    transpose(to, from, part, false);
-  else
-    for (size_t r = 0; r < part->rows; r++)
-      memcpy(to + r * part->columns, from + r * part->row, part->columns * sizeof *to);
+/* Rows of a piece are this far apart. */
+static size_t row_of(const struct update *of, const struct pen_muon_piece *piece) {
+  return of->parts * piece->columns;
 }
 
-/* p of a part becomes keep p + rate x, x without gaps. */
-static void apply(float *parameter, const float *x, const struct part *part, double keep,
-                  double rate) {
-  for (size_t r = 0; r < part->rows; r++)
-    pen_instruction_set.f32->combine(parameter + r * part->row, x + r * part->columns,
-                                     part->columns, (float)rate, (float)keep);
+/* Where a row of a part of a piece is in the part without gaps. */
+static size_t place_of(const struct update *of, const struct pen_muon_piece *piece, size_t row) {
+  return (piece->first_row + row) * of->columns + piece->first_column;
 }
 
-/* The workspace is in turn that of NEWTON_SCHULZ, and of a copy of the gradient with other places.
- */
+/* What a piece has of a part comes to its place in x, the part without gaps or its transpose. */
+static void pack(float *x, const struct update *of, const struct pen_muon_piece *piece,
+                 size_t part) {
+  const float *from = piece->gradient + part * piece->columns;
+  for (size_t r = 0; r < piece->rows; r++, from += row_of(of, piece))
+    if (!of->transposed)
+      memcpy(x + place_of(of, piece, r), from, piece->columns * sizeof *x);
+    else
+      for (size_t c = 0; c < piece->columns; c++)
+        x[(piece->first_column + c) * of->rows + piece->first_row + r] = from[c];
+}
+
+/* X of x, [rows, columns] in either case: x itself, or in the workspace. */
+static const float *orthogonalize(float *x, const struct update *of, void *workspace) {
+  const size_t most = of->transposed ? of->rows : of->columns, least = of->elements / most;
+  float *back = workspace;
+  pen_newton_schulz(&(struct pen_call){.operand = {x, x},
+                                       .dim = {(int64_t)least, (int64_t)most, (int64_t)of->steps},
+                                       .workspace = workspace});
+  if (!of->transposed) return x;
+  for (size_t r = 0; r < of->rows; r++)
+    for (size_t c = 0; c < of->columns; c++) back[r * of->columns + c] = x[c * of->rows + r];
+  return back;
+}
+
+/* p of `count` elements becomes keep p + rate X. */
+static void apply(const struct update *of, float *parameter, const float *x, size_t count) {
+  pen_instruction_set.f32->combine(parameter, x, count, (float)of->rate, (float)of->keep);
+}
+
+static void clear(const struct update *of, const struct pen_muon_piece *piece) {
+  memset(piece->gradient, 0, piece->rows * row_of(of, piece) * sizeof *piece->gradient);
+}
+
+/* The gradient has all parts, each without gaps, one after the other. The workspace is in turn that
+ * of NEWTON_SCHULZ, and of a copy of the gradient with other places. */
 void pen_muon_step(float *parameter, float *gradient, float *buffer, const struct pen_muon *s,
                    void *workspace) {
-  const size_t count = s->rows * s->columns, elements = count / s->parts;
-  struct part part = {s->rows, s->columns / s->parts, s->columns, false};
-  part.transposed = part.rows > part.columns;
-  const size_t longest = part.transposed ? part.rows : part.columns, shortest = elements / longest;
-  const double keep = 1 - s->learning_rate * s->weight_decay,
-               rate = -s->learning_rate * .2 * sqrt((double)longest);
-  const struct momentum_arrays arrays = {gradient, buffer, s};
-  pen_parallel_rows(count, 1, momentum_range, &arrays);
-  if (s->parts > 1 || part.transposed) {
-    for (size_t i = 0; i < s->parts; i++)
-      pack((float *)workspace + i * elements, gradient + i * part.columns, &part);
-    memcpy(gradient, workspace, count * sizeof *gradient);
+  const struct update of = update_of(s);
+  const struct pen_muon_piece whole = {parameter, gradient, buffer, 0, of.rows, 0, of.columns};
+  pen_muon_momentum(&whole, s);
+  if (of.parts > 1 || of.transposed) {
+    for (size_t i = 0; i < of.parts; i++)
+      pack((float *)workspace + i * of.elements, &of, &whole, i);
+    memcpy(gradient, workspace, of.parts * of.elements * sizeof *gradient);
   }
-  for (size_t i = 0; i < s->parts; i++) {
-    float *u = gradient + i * elements;
-    pen_newton_schulz(
-        &(struct pen_call){.operand = {u, u},
-                           .dim = {(int64_t)shortest, (int64_t)longest, (int64_t)s->steps},
-                           .workspace = workspace});
-    if (part.transposed) transpose(workspace, u, &part, true);
-    apply(parameter + i * part.columns, part.transposed ? workspace : u, &part, keep, rate);
+  for (size_t i = 0; i < of.parts; i++) {
+    const float *x = orthogonalize(gradient + i * of.elements, &of, workspace);
+    for (size_t r = 0; r < of.rows; r++)
+      apply(&of, parameter + r * s->columns + i * of.columns, x + r * of.columns, of.columns);
   }
-  memset(gradient, 0, count * sizeof *gradient);
+  clear(&of, &whole);
+}
+
+/* ---- pieces ---- */
+
+void pen_muon_momentum(const struct pen_muon_piece *piece, const struct pen_muon *s) {
+  const struct update of = update_of(s);
+  const struct momentum_arrays arrays = {piece->gradient, piece->buffer, s};
+  pen_parallel_rows(piece->rows * row_of(&of, piece), 1, momentum_range, &arrays);
+}
+
+void pen_muon_orthogonalize(const struct pen_muon_piece *piece, size_t piece_count,
+                            const struct pen_muon *s, void *workspace) {
+  const struct update of = update_of(s);
+  float *x = workspace, *rest = x + pen_aligned(of.elements * sizeof *x) / sizeof *x;
+  for (size_t i = 0; i < of.parts; i++) {
+    for (size_t p = 0; p < piece_count; p++) pack(x, &of, &piece[p], i);
+    const float *whole = orthogonalize(x, &of, rest);
+    for (const struct pen_muon_piece *at = piece; at < piece + piece_count; at++)
+      for (size_t r = 0; r < at->rows; r++)
+        memcpy(at->gradient + r * row_of(&of, at) + i * at->columns, whole + place_of(&of, at, r),
+               at->columns * sizeof *x);
+  }
+}
+
+void pen_muon_apply(const struct pen_muon_piece *piece, const struct pen_muon *s) {
+  const struct update of = update_of(s);
+  apply(&of, piece->parameter, piece->gradient, piece->rows * row_of(&of, piece));
+  clear(&of, piece);
 }

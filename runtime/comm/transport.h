@@ -68,8 +68,8 @@ struct pen_transport_ops {
    * (PEN_TENSOR always): as many as this one. */
   bool (*wait_group)(struct pen_transport *transport, int group, uint32_t count);
   void (*signal_group)(struct pen_transport *transport, int group); /* this rank has ended one */
-  /* The arena of another member of any group. What other data ranks read, and the slots that other
-   * tensor ranks write, is in its first shared_bytes. Null: only sendrecv() reaches it. */
+  /* The arena of another member of any group. What other data ranks read, and what other tensor
+   * ranks write, is in its first shared_bytes. Null: only sendrecv() reaches it. */
   unsigned char *(*member_arena)(struct pen_transport *transport, int group, uint32_t member);
   /* Between group_begin() and group_end() all are started together; no bytes are received where
    * others are received or sent. All members ask for the same in one order, each from its side. */

@@ -10,6 +10,8 @@
 #include "runtime/exec/operands.h"
 #include "runtime/exec/collectives.h"
 #include "runtime/exec/tensor_sum.h"
+#include "runtime/exec/weight_arrays.h"
+#include "runtime/plan/puts.h"
 
 static const struct pen_tensor *tensor_at(const struct pen_vm *vm, uint32_t tensor) {
   return &vm->program->tensors[tensor];
@@ -374,6 +376,15 @@ static void audit_op(struct pen_vm *vm, uint32_t index) {
   }
 }
 
+/* Whether what op `number` of a collective adds to, which has a put, is this rank's: where another
+ * data rank has all of it, another accumulator may be in the place. */
+static bool adds_here(const struct pen_vm *vm, const struct pen_op *op, uint32_t number) {
+  const struct pen_put *put =
+      &vm->program->puts[vm->program->collectives[op->collective].first_put + number];
+  const uint32_t weight = pen_put_weight(vm->plan, put, vm->endpoint->global);
+  return vm->plan->weights[weight].sole_owner == 0 || pen_kept_gradient(vm, weight).count > 0;
+}
+
 /* Ops [first, past), of which the first runs all. */
 static void run_collective(struct pen_vm *vm, uint32_t first, uint32_t past) {
   for (uint32_t i = first; i < past; i++) {
@@ -381,7 +392,7 @@ static void run_collective(struct pen_vm *vm, uint32_t first, uint32_t past) {
     const struct pen_operand_count count = pen_operands_of(op->kind);
     check_inputs(vm, i, false);
     for (uint32_t k = count.inputs; k < count.all; k++) {
-      if ((count.accumulated >> k & 1) != 0) {
+      if ((count.accumulated >> k & 1) != 0 && adds_here(vm, op, i - first)) {
         check_sum(vm, op->operand[k], vm->ops[i].call.operand[k]);
       }
     }

@@ -139,19 +139,20 @@ static void audit_run(const struct pen_audit_update *update, const struct pen_vm
   }
 }
 
+void pen_audit_update_check(const struct pen_audit_update *update, const struct pen_vm *vm,
+                            const struct pen_adamw_tensor *tensor) {
+  struct update_array list[ARRAYS];
+  list_arrays(tensor, list);
+  check_sums(update, vm, tensor->count, list);
+  check_count(update, vm, tensor);
+}
+
 void pen_audit_update_run(const struct pen_audit_update *update, struct pen_vm *vm,
                           const struct pen_adamw_tensor *tensor) {
   const uint64_t element_bytes = (ARRAYS - 1) * sizeof(float) + sizeof(uint16_t),
                  most = (vm->memory->audit_bytes - (uint64_t)ARRAYS * PEN_ALIGNMENT_BYTES) /
                         element_bytes / PEN_ALIGNMENT_BYTES * PEN_ALIGNMENT_BYTES;
-  struct update_array list[ARRAYS];
-  list_arrays(tensor, list);
-  check_sums(update, vm, tensor->count, list);
-  check_count(update, vm, tensor);
-  if (tensor->optimizer == PEN_OPTIMIZER_MUON) { /* no element is computed by itself */
-    pen_update_tensors(vm, tensor, 1);
-    return;
-  }
+  pen_audit_update_check(update, vm, tensor);
   for (uint64_t first = 0; first < tensor->count; first += most) {
     const uint64_t left = tensor->count - first;
     audit_run(update, vm, tensor, first, left < most ? left : most);

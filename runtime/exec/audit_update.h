@@ -23,7 +23,10 @@ struct pen_audit_update {
 void pen_audit_update_sum(struct pen_audit_update *update, const struct pen_vm *vm, uint64_t seed,
                           uint64_t step);
 
-/* AdamW on the weight that was drawn. */
+/* Of the weight that was drawn its checksums; these, then AdamW, twice. Muon computes no element by
+ * itself: what it updates has checksums alone. */
+void pen_audit_update_check(const struct pen_audit_update *update, const struct pen_vm *vm,
+                            const struct pen_adamw_tensor *tensor);
 void pen_audit_update_run(const struct pen_audit_update *update, struct pen_vm *vm,
                           const struct pen_adamw_tensor *tensor);
 

@@ -7,6 +7,7 @@
 #include "runtime/exec/collectives.h"
 #include "runtime/exec/exec.h"
 #include "runtime/exec/operands.h"
+#include "runtime/exec/matrices.h"
 #include "runtime/exec/weight_arrays.h"
 
 /* The state of binding one rank. */
@@ -175,6 +176,7 @@ void pen_vm_open(struct pen_vm *vm, const struct pen_vm_config *config) {
   bind_ops(vm);
   list_weights(vm);
   pen_list_optimizer_tensors(vm);
+  pen_list_matrices(vm);
   bind_add_tied(vm);
   if (vm->device->error() != NULL) { /* an operation that this device cannot do */
     pen_fail(PEN_EXIT_SYSTEM, "rank %u, device %s: %s", vm->rank, vm->device->name,

@@ -174,6 +174,13 @@ bool pen_run_collective(struct pen_vm *vm, const struct pen_action *action) {
   return pen_collective_begin(vm, action) && run_rows(vm, row_of(vm, action));
 }
 
+bool pen_run_exchange(struct pen_vm *vm, uint32_t index) {
+  static const struct pen_frame persistent = {{0}};
+  const struct pen_collective *row = &vm->program->collectives[index];
+  vm->frame = &persistent;
+  return vm->unconnected || (wait_others(vm, row, 0) && run_rows(vm, row));
+}
+
 /* ---- ops ---- */
 
 static void zero(const struct pen_call *call) {
@@ -272,6 +279,9 @@ uint64_t pen_sent_bytes(const struct pen_vm *vm) {
     } else if (pen_group_size(vm->plan, PEN_DATA) > 1 && pen_kind_is_collective(action->kind)) {
       bytes += row_bytes(vm, row_of(vm, action));
     }
+  }
+  for (uint32_t i = 0; i < vm->program->exchange_count; i++) {
+    bytes += row_bytes(vm, &vm->program->collectives[vm->program->first_exchange + i]);
   }
   return bytes;
 }

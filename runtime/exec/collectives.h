@@ -25,6 +25,9 @@ pen_handler pen_run_collective;
 bool pen_collective_begin(struct pen_vm *vm, const struct pen_action *action);
 void pen_collective_end(struct pen_vm *vm, const struct pen_action *action);
 
+/* Runs an exchange of UPDATE, by its row of the collectives; false: aborted. */
+bool pen_run_exchange(struct pen_vm *vm, uint32_t index);
+
 /* The bytes that the rank sends in a step: messages, and what its collectives move. */
 uint64_t pen_sent_bytes(const struct pen_vm *vm);
 

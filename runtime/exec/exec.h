@@ -109,8 +109,9 @@ struct pen_vm {
   const struct pen_norm_tensor *norms;
   const struct pen_adamw_tensor *updates;
   uint32_t norm_count, update_count;
-  const float **sources; /* [data ranks + 1]: scratch of sums */
-  void **events;         /* [program->event_count]: of collectives; null on the CPU */
+  const struct pen_shared_matrix *matrices; /* [program->exchange_count / 2]: see matrices.h */
+  const float **sources;                    /* [data ranks + 1]: scratch of sums */
+  void **events; /* [program->event_count]: of collectives; null on the CPU */
 
   double *step_stats;           /* of the step that runs, all entries (plan.h), on the device */
   const struct pen_adamw *base; /* AdamW's settings in this step before clipping, on the device */

@@ -5,6 +5,7 @@
 #include "runtime/exec/audit.h"
 #include "runtime/exec/exec.h"
 #include "runtime/exec/collectives.h"
+#include "runtime/exec/matrices.h"
 #include "runtime/exec/weight_arrays.h"
 #include "runtime/plan/shard.h"
 
@@ -144,11 +145,16 @@ static bool wait_norm(struct pen_vm *vm, const struct pen_action *action) {
 
 /* ---- UPDATE ---- */
 
-/* Tensors [first, past) of the list: those that follow each other with one optimizer at a time. */
+static bool go_together(const struct pen_adamw_tensor *one, const struct pen_adamw_tensor *other) {
+  return one->optimizer == other->optimizer && (one->pieces > 1) == (other->pieces > 1);
+}
+
+/* Tensors [first, past) of the list: those that follow each other with one optimizer at a time. The
+ * splits of a tensor do. */
 static void update_tensors(struct pen_vm *vm, uint32_t first, uint32_t past) {
   while (first < past) {
     uint32_t next = first + 1;
-    while (next < past && vm->updates[next].optimizer == vm->updates[first].optimizer) {
+    while (next < past && go_together(&vm->updates[first], &vm->updates[next])) {
       next++;
     }
     pen_update_tensors(vm, vm->updates + first, next - first);
@@ -156,10 +162,21 @@ static void update_tensors(struct pen_vm *vm, uint32_t first, uint32_t past) {
   }
 }
 
+/* Before all of them have momentum. */
+static void check_audited_matrix(struct pen_vm *vm) {
+  for (uint32_t i = 0; i < vm->weight_count; i++) {
+    if (pen_audit_updates(vm, vm->updates[i].weight) &&
+        vm->updates[i].optimizer == PEN_OPTIMIZER_MUON) {
+      pen_audit_update_check(&vm->audit->audit->update, vm, &vm->updates[i]);
+    }
+  }
+}
+
 static void update_audited(struct pen_vm *vm) {
   uint32_t done = 0;
   for (uint32_t i = 0; i < vm->weight_count; i++) {
-    if (pen_audit_updates(vm, vm->updates[i].weight)) {
+    if (pen_audit_updates(vm, vm->updates[i].weight) &&
+        vm->updates[i].optimizer != PEN_OPTIMIZER_MUON) {
       update_tensors(vm, done, i);
       pen_audit_update_run(&vm->audit->audit->update, vm, &vm->updates[i]);
       done = i + 1;
@@ -179,6 +196,12 @@ static bool update(struct pen_vm *vm, const struct pen_action *action) {
                          pen_group_size(vm->plan, PEN_SHARD), pen_step_stats_first(vm->plan, 1),
                          optimizer->clip_norm, optimizer->norm == PEN_NORM_INFINITE,
                          vm->streams.compute);
+  if (vm->audit != NULL) {
+    check_audited_matrix(vm);
+  }
+  if (!pen_orthogonalize_matrices(vm)) {
+    return false;
+  }
   if (vm->audit != NULL) {
     update_audited(vm);
   } else {

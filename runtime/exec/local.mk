@@ -17,6 +17,8 @@ libruntime_a_SOURCES += \
   %reldir%/find_device.h \
   %reldir%/handlers.c \
   %reldir%/host_executor.c \
+  %reldir%/matrices.c \
+  %reldir%/matrices.h \
   %reldir%/op_hook.c \
   %reldir%/op_hook.h \
   %reldir%/operands.c \

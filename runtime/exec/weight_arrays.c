@@ -47,7 +47,12 @@ struct pen_adamw_tensor pen_updated_tensor(const struct pen_vm *vm, uint32_t wei
       .parts = (uint8_t)w->matrix_parts,
       .steps = (uint8_t)vm->plan->optimizer.ns_steps,
       .rows = w->dim[0],
-      .workspace = vm->arena + vm->memory->muon_offset};
+      .workspace = vm->arena + vm->memory->muon_offset,
+      .pieces = w->split_count,
+      .first_row = w->dim_count > 1 ? w->run_first / w->tensor_dim[1] : 0,
+      .first_column = w->dim_count > 1 ? w->run_first % w->tensor_dim[1] : 0,
+      .matrix_rows = w->tensor_dim[0],
+      .matrix_columns = w->tensor_dim[1]};
 }
 
 void pen_update_tensors(const struct pen_vm *vm, const struct pen_adamw_tensor *tensors,
@@ -55,7 +60,10 @@ void pen_update_tensors(const struct pen_vm *vm, const struct pen_adamw_tensor *
   pen_optimizer_step *const step[PEN_OPTIMIZERS] = {[PEN_OPTIMIZER_ADAMW] = vm->device->adamw_step,
                                                     [PEN_OPTIMIZER_SGD] = vm->device->sgd_step,
                                                     [PEN_OPTIMIZER_MUON] = vm->device->muon_step};
-  step[tensors->optimizer](tensors, count, vm->adamw, vm->streams.compute);
+  const bool exchanged = tensors->optimizer == PEN_OPTIMIZER_MUON && tensors->pieces > 1 &&
+                         vm->program->exchange_count > 0;
+  (exchanged ? vm->device->muon_apply : step[tensors->optimizer])(tensors, count, vm->adamw,
+                                                                  vm->streams.compute);
 }
 
 /* ---- the lists of NORM and UPDATE ---- */

@@ -52,8 +52,10 @@
  * tables. Of the splits of a tensor, whose number they divide, each tensor rank has a run of
  * consecutive ones, rising; the tensors of the tables are those of tensor rank 0, and the others
  * have theirs at the same offsets, those of ties too. Weights that are not split are on each tensor
- * rank. A tensor rank sends its messages, and its splits of a tied matrix, to the same tensor rank
- * of the other ranks.
+ * rank. UPDATE of a matrix of Muon needs all its splits: exchanges bring them to the workspace of
+ * one tensor rank, and what it has made of them back, in place of the gradients; both are in the
+ * first shared_bytes of the arena. A tensor rank sends its messages, and its splits of a tied
+ * matrix, to the same tensor rank of the other ranks.
  *
  * Replicas. A replica is a pipeline of rank_count ranks with tables, arenas and messages of its
  * own, all of this plan. Its peers are the same rank of the other replicas; what they read is in

@@ -6,7 +6,9 @@
  *
  * Elements. Each member of a group has a cut of a weight: of SHARD its shard; of SAME_SHARD a shard
  * of its shard (shard.h). READ moves the cut of the member that has it, ADD that of the member that
- * adds. */
+ * adds. A member of TENSOR has splits of a matrix of Muon; WRITE moves the whole of one, from each
+ * to the owner of the matrix, to its place there (to_member), or back (from_member); nothing where
+ * another data rank has all of the matrix. */
 #ifndef PEN_PUTS_H
 #define PEN_PUTS_H
 
@@ -44,6 +46,22 @@ static inline uint64_t pen_element_place(const struct pen_plan *plan, const stru
   return (first - kept.first) * pen_dtype_bytes(put->dtype);
 }
 
+/* Sets the bytes of such a split. */
+static inline struct pen_move pen_move_of_split(const struct pen_plan *plan,
+                                                const struct pen_put *put, struct pen_move move,
+                                                uint32_t global, uint32_t from, uint32_t to) {
+  const bool gathers = put->to_member > 0;
+  const uint32_t split = pen_local_weight(plan, put->weight, gathers ? from : to);
+  move.count = 1;
+  move.bytes =
+      (gathers ? to : from) + 1 != put->owner
+          ? 0
+          : sizeof(float) * pen_kept_of(plan, split, pen_group_member(plan, global, PEN_DATA),
+                                        pen_moments_are_sharded(plan))
+                                .count;
+  return move;
+}
+
 /* What a put moves from one member of a group of the process to another, or the same, in an action
  * of that frame. An ADD's comes to the staging memory, but its own to where the sum is. */
 static inline struct pen_move pen_move_of(const struct pen_plan *plan, const struct pen_put *put,
@@ -55,11 +73,10 @@ static inline struct pen_move pen_move_of(const struct pen_plan *plan, const str
                           put->bytes,
                           put->from_stride,
                           put->to_stride};
-  if (put->weight == PEN_NONE) {
-    move.from += to * put->from_member;
-    move.to += from * put->to_member;
-    return move;
-  }
+  move.from += to * put->from_member;
+  move.to += from * put->to_member;
+  if (put->weight == PEN_NONE) return move;
+  if (put->group == PEN_TENSOR) return pen_move_of_split(plan, put, move, global, from, to);
   const bool adds = put->kind == PEN_PUT_ADD;
   const uint32_t weight = pen_put_weight(plan, put, global);
   const struct pen_shard cut =

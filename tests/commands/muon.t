@@ -1,6 +1,6 @@
 #!/bin/sh
-# muon.t: Muon on the matrices of layers, AdamW on all others: those of a formula in f64, the same bits whatever ranks, threads and replicas there
-# are, in f32 and bf16; a checkpoint continues on another topology; moments of another optimizer, and what it may not go with, are refused.
+# muon.t: Muon on the matrices of layers, AdamW on all others: those of a formula in f64, the same bits whatever ranks, threads, replicas, shards and
+# tensor ranks there are, in f32 and bf16; a checkpoint continues on another topology; moments of another optimizer, and what it may not go with, are refused.
 . "${top_srcdir:-.}/tests/support/lib.sh"
 
 cat >"$scratch/model.cfg" <<'END'
@@ -20,7 +20,7 @@ formula() { # NAME SETTINGS: the binary's tensors after eleven steps, by muon.py
 }
 ok "by default" build single model.cfg -s data_parallel.replicas=1 -s model.layers=1
 ok "momentum .95, Nesterov, 5 iterations" formula single "0.95 true 5 0.1"
-ok "other settings" build other model.cfg -s data_parallel.replicas=1 -s model.layers=1 -s optimizer.momentum=0.8 -s optimizer.nesterov=false \
+ok "other settings, and tensor ranks" build other model.cfg -s data_parallel.replicas=1 -s model.layers=1 -s model.kv_heads=2 -s tensor_parallel.ranks=2 -s optimizer.momentum=0.8 -s optimizer.nesterov=false \
   -s optimizer.ns_steps=3 -s optimizer.weight_decay=0.3
 ok "count" formula other "0.8 false 3 0.3"
 ok "q, k and v of one tensor" build joined model.cfg -s data_parallel.replicas=1 -s model.layers=1 -s model.family=gpt2 -s model.kv_heads=2
@@ -36,14 +36,17 @@ same_as_whole optimizer -s data_parallel.shard=optimizer
 moments() { sed -n 's/.*\.moment_bytes = \([0-9]*\).*/\1/p' "$1.c"; }
 ok "a replica has the momentum of some matrices" test "$(moments optimizer)" -lt "$(moments whole)"
 whole=narrow
-ok "bf16, pairs of four replicas" train_plan narrow -s model.dtype=bf16 -s data_parallel.replicas=4 -s data_parallel.shard_ranks=2
-same_as_whole narrow2 -s model.dtype=bf16 -s data_parallel.replicas=4 -s data_parallel.shard_ranks=2 -s data_parallel.shard=optimizer -s pipeline.ranks=2
+pairs="-s model.dtype=bf16 -s data_parallel.replicas=4 -s data_parallel.shard_ranks=2 -s data_parallel.reduce=microbatch"
+ok "bf16, pairs of four replicas" train_plan narrow $pairs
+same_as_whole gradients $pairs -s data_parallel.shard=gradients -s pipeline.ranks=2
 whole=three
-ok "three replicas, summed by the microbatch" train_plan three -s data_parallel.replicas=3 -s model.layers=3 -s data_parallel.reduce=microbatch
-same_as_whole owners -s data_parallel.replicas=3 -s model.layers=3 -s data_parallel.reduce=microbatch -s data_parallel.shard=optimizer
-ok "audited" build audited model.cfg -s memory.audit=true
-ok "which finds nothing" train_bits audited --data data.bin --steps 3 --audit 1
-ok "and changes nothing" same_bits 3 whole audited
+three="-s data_parallel.replicas=3 -s data_parallel.reduce=microbatch -s model.family=gpt2 -s model.kv_heads=2 -s tensor_parallel.splits=2"
+ok "three replicas of splits, summed by the microbatch" train_plan three $three
+ok "two tensor ranks each, audited" build layers model.cfg $three -s tensor_parallel.ranks=2 -s data_parallel.shard=weights -s data_parallel.unit=layer -s memory.audit=true
+ok "which finds nothing" train_bits layers --data data.bin --steps 3 --audit 1
+ok "and changes nothing" same_bits 3 three layers
+whole=whole
+same_as_whole weights -s data_parallel.shard=weights
 
 # ---- checkpoints
 run() { # NAME STEPS FOLDER
@@ -51,7 +54,7 @@ run() { # NAME STEPS FOLDER
 }
 ok "four steps" run whole 4 straight
 ok "two steps" run whole 2 moved
-ok "two more, by owners" run optimizer 4 moved
+ok "two more, by owners" run weights 4 moved
 ok "the same weights" cmp straight/latest/model.safetensors moved/latest/model.safetensors
 ok "the same moments" cmp straight/latest/optimizer.safetensors moved/latest/optimizer.safetensors
 ok "AdamW" build adamw model.cfg -s optimizer.name=adamw
@@ -69,12 +72,10 @@ refuses() { # MESSAGE OPTIONS...
   shift
   fails "$*" 78 "$refuses_message" "$gen" --check model.cfg "$@"
 }
+ok "where nothing trains it means nothing" "$gen" --check model.cfg -s pipeline.schedule=inference -s data_parallel.shard=weights
 refuses 'optimizer.groups = *name=muon for matrices of the layers alone; model.norm.weight is none' -s 'optimizer.groups=[model.norm.weight: name=muon]'
 refuses 'optimizer.groups = *name=muon for matrices of the layers alone; model.embed_tokens.weight is none' -s 'optimizer.groups=[embed_tokens.weight: name=muon]'
-refuses 'data_parallel.shard = gradients: "none" or "optimizer", with the optimizer muon' -s data_parallel.shard=gradients
-refuses 'data_parallel.shard = weights: "none" or "optimizer", with the optimizer muon' -s data_parallel.shard=weights
-refuses 'tensor_parallel.splits = 2*1, with the optimizer muon' -s tensor_parallel.splits=2 -s model.kv_heads=2
-refuses 'tensor_parallel.splits = 2*1, with the optimizer muon' -s tensor_parallel.ranks=2 -s model.kv_heads=2
+refuses 'tensor_parallel.splits = 2: 1, with the optimizer muon on a GPU' -s cluster.device=cuda -s tensor_parallel.splits=2 -s model.kv_heads=2
 refuses 'optimizer.ns_steps = 0*1 to 20' -s optimizer.ns_steps=0
 refuses 'optimizer.nesterov = true*false, without optimizer.momentum' -s optimizer.momentum=0 -s optimizer.nesterov=true
 refuses 'optimizer.ns_steps = 5*not given, with optimizer.name = "sgd"' -s optimizer.name=sgd -s optimizer.ns_steps=5

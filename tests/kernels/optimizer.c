@@ -295,12 +295,20 @@ static void update_part(double *p, const double *u, size_t part, const struct pe
     }
 }
 
-static void *muon_workspace(const struct pen_muon *s) {
+static size_t ns_workspace_bytes(const struct pen_muon *s) {
   const size_t columns = s->columns / s->parts, least = s->rows < columns ? s->rows : columns,
-               most = s->rows < columns ? columns : s->rows, copy = s->rows * s->columns * 4;
+               most = s->rows < columns ? columns : s->rows;
   const int64_t dim[PEN_DIMS_MAX] = {(int64_t)least, (int64_t)most, (int64_t)s->steps};
-  const size_t bytes = pen_cpu.workspace_bytes(PEN_OP_NEWTON_SCHULZ, PEN_F32, dim);
+  return pen_cpu.workspace_bytes(PEN_OP_NEWTON_SCHULZ, PEN_F32, dim);
+}
+
+static void *muon_workspace(const struct pen_muon *s) {
+  const size_t bytes = ns_workspace_bytes(s), copy = s->rows * s->columns * 4;
   return bytes_at(bytes > copy ? bytes : copy, 0);
+}
+
+static void *pieces_workspace(const struct pen_muon *s) {
+  return bytes_at(pen_aligned(s->rows * s->columns / s->parts * 4) + ns_workspace_bytes(s), 0);
 }
 
 /* Ten steps: wide, high and of several blocks, of three matrices, without momentum, by one
@@ -331,6 +339,61 @@ static void muon_matches_the_formula(void **state) {
     }
     assert_near("p", t.p, p, count, 1e-5, 1e-2);
     assert_near("b", t.m, b, count, 1e-5, 1e-2);
+    free_tensors(state);
+  }
+}
+
+/* Where element e of a piece is in the matrix. */
+static size_t place_in_matrix(const struct pen_muon *s, const struct pen_muon_piece *piece,
+                              size_t e) {
+  const size_t row = piece->columns * s->parts, part = e % row / piece->columns;
+  return (piece->first_row + e / row) * s->columns + part * (s->columns / s->parts) +
+         piece->first_column + e % piece->columns;
+}
+
+enum { PIECES = 3 };
+
+/* Cuts the rows, or the columns of each part, of a matrix into pieces of different sizes. */
+static void cut_matrix(const struct pen_muon *s, bool by_rows, const struct optimizer_tensors *t,
+                       struct pen_muon_piece piece[PIECES]) {
+  const size_t columns = s->columns / s->parts, cut = by_rows ? s->rows : columns,
+               bound[PIECES + 1] = {0, cut / 2, cut - 3, cut};
+  for (size_t k = 0; k < PIECES; k++) {
+    struct pen_muon_piece *at = &piece[k];
+    const size_t count = bound[k + 1] - bound[k];
+    *at = by_rows ? (struct pen_muon_piece){.first_row = bound[k], .rows = count}
+                  : (struct pen_muon_piece){.first_column = bound[k], .columns = count};
+    *(by_rows ? &at->columns : &at->rows) = by_rows ? columns : s->rows;
+    const size_t elements = at->rows * at->columns * s->parts;
+    const struct optimizer_tensors own = fresh(elements);
+    at->parameter = own.p, at->gradient = own.g, at->buffer = own.m;
+    for (size_t e = 0; e < elements; e++) {
+      const size_t from = place_in_matrix(s, at, e);
+      own.p[e] = t->p[from], own.g[e] = t->g[from], own.m[e] = t->m[from];
+    }
+  }
+}
+
+static void muon_of_pieces_has_the_same_bits(void **state) {
+  static const struct pen_muon kinds[] = {{3e-2, 0.95, 0.1, 0.37, true, 24, 40, 1, 5},
+                                          {3e-2, 0.95, 0.1, 0.37, true, 57, 19, 1, 5},
+                                          {3e-2, 0.9, 0.1, 0.37, false, 16, 51, 3, 4},
+                                          {3e-2, 0.9, 0.1, 0.37, true, 32, 48, 3, 5}};
+  for (size_t kind = 0; kind < 2 * sizeof kinds / sizeof *kinds; kind++) {
+    const struct pen_muon *s = &kinds[kind / 2];
+    const struct optimizer_tensors t = fresh(s->rows * s->columns);
+    struct pen_muon_piece piece[PIECES];
+    cut_matrix(s, kind % 2, &t, piece);
+    pen_muon_step(t.p, t.g, t.m, s, muon_workspace(s));
+    for (size_t k = 0; k < PIECES; k++) pen_muon_momentum(&piece[k], s);
+    pen_muon_orthogonalize(piece, PIECES, s, pieces_workspace(s));
+    for (size_t k = 0; k < PIECES; k++) pen_muon_apply(&piece[k], s);
+    for (size_t k = 0; k < PIECES; k++)
+      for (size_t e = 0; e < piece[k].rows * piece[k].columns * s->parts; e++) {
+        const size_t at = place_in_matrix(s, &piece[k], e);
+        assert_true(piece[k].parameter[e] == t.p[at] && piece[k].buffer[e] == t.m[at] &&
+                    piece[k].gradient[e] == 0);
+      }
     free_tensors(state);
   }
 }
@@ -370,6 +433,7 @@ int main(void) {
       cmocka_unit_test(sgd_matches_the_formula),
       cmocka_unit_test(sgd_skips_what_is_not_finite),
       cmocka_unit_test(muon_matches_the_formula),
+      cmocka_unit_test(muon_of_pieces_has_the_same_bits),
       cmocka_unit_test(muon_takes_what_is_not_finite_for_0),
       cmocka_unit_test(corrections_are_of_the_power),
       cmocka_unit_test(adamw_may_be_split_anywhere),

@@ -1,0 +1,72 @@
+/* matrices.c: UPDATE of the matrices of Muon whose splits are on several tensor ranks (see
+ * matrices.h).
+ *
+ * A matrix has an owner among the tensor ranks. All add momentum to their own splits, in place of
+ * the gradients. Then, for one matrix of each owner at a time, an exchange brings the splits to the
+ * workspace of the owner, which orthogonalizes them there, and another brings each back, in place
+ * of the gradient. What is left is done split by split.
+ *
+ * An exchange ends when all that others write has come. So an owner has the splits before it
+ * computes, and no split of the next matrix comes before all have what it has made of this one. */
+#include "runtime/exec/matrices.h"
+
+#include "runtime/base/check.h"
+#include "runtime/exec/collectives.h"
+#include "runtime/exec/weight_arrays.h"
+#include "runtime/plan/puts.h"
+
+/* The first of the puts by which a matrix comes to this process; null: none does. */
+static const struct pen_put *find_own(const struct pen_vm *vm, const struct pen_collective *row) {
+  const struct pen_put *puts = vm->program->puts + row->first_put;
+  for (uint32_t i = 0; i < row->put_count; i++) {
+    if (puts[i].owner == pen_vm_member(vm, PEN_TENSOR) + 1 &&
+        pen_updated_shard(vm, puts[i].weight).count > 0) {
+      return &puts[i];
+    }
+  }
+  return NULL;
+}
+
+/* Of the splits those of one tensor rank after the other are listed. The workspace follows them. */
+static struct pen_shared_matrix list_splits(const struct pen_vm *vm, const struct pen_put *put) {
+  const uint32_t splits = vm->plan->weights[put->weight].split_count,
+                 local = pen_local_split_count(vm->plan, splits);
+  struct pen_adamw_tensor *list = pen_allocate(splits, sizeof *list, "%u splits", splits);
+  for (uint32_t k = 0; k < splits; k++) {
+    const uint64_t place = put[k % local].to + k / local * put->to_member;
+    list[k] = pen_updated_tensor(vm, put->weight + k);
+    list[k].gradient = (float *)(vm->arena + place);
+    list[k].workspace = vm->arena + put->to + splits / local * put->to_member;
+  }
+  return (struct pen_shared_matrix){list, splits};
+}
+
+void pen_list_matrices(struct pen_vm *vm) {
+  const uint32_t count = vm->program->exchange_count / 2;
+  struct pen_shared_matrix *list = pen_allocate(count + 1u, sizeof *list, "%u matrices", count);
+  for (uint32_t i = 0; i < count; i++) {
+    const struct pen_put *put =
+        find_own(vm, &vm->program->collectives[vm->program->first_exchange + 2 * i]);
+    list[i] = put == NULL ? (struct pen_shared_matrix){NULL, 0} : list_splits(vm, put);
+  }
+  vm->matrices = list;
+}
+
+bool pen_orthogonalize_matrices(struct pen_vm *vm) {
+  const struct pen_rank_program *program = vm->program;
+  bool going = true;
+  for (uint32_t i = 0; i < vm->weight_count && program->exchange_count > 0; i++) {
+    if (vm->updates[i].optimizer == PEN_OPTIMIZER_MUON && vm->updates[i].pieces > 1) {
+      vm->device->muon_momentum(&vm->updates[i], 1, vm->adamw, vm->streams.compute);
+    }
+  }
+  for (uint32_t i = 0; i < program->exchange_count && going; i += 2) {
+    const struct pen_shared_matrix *own = &vm->matrices[i / 2];
+    going = pen_run_exchange(vm, program->first_exchange + i);
+    if (going && own->split_count > 0) {
+      vm->device->muon_orthogonalize(own->split, own->split_count, vm->adamw, vm->streams.compute);
+    }
+    going = going && pen_run_exchange(vm, program->first_exchange + i + 1);
+  }
+  return going;
+}
