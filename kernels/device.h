@@ -39,8 +39,8 @@ struct pen_adamw_tensor {
   uint8_t parts, steps; /* of muon_step(), as all that follow: see struct pen_muon */
   size_t rows;          /* of this tensor */
   void *workspace;
-  /* Of a piece of a matrix how many pieces that has, which follow each other, where this one is in
-   * each part, and what the matrix has; else 1, 0, 0, rows, and count / rows. */
+  /* Of a matrix in pieces how many these are, which follow each other; if more than 1, where this
+   * one is in each part, and the size of the matrix. */
   size_t pieces, first_row, first_column, matrix_rows, matrix_columns;
 };
 

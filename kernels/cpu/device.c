@@ -115,13 +115,14 @@ static void sgd_step(const struct pen_adamw_tensor *tensors, size_t tensor_count
 enum { PIECES_MOST = 256 }; /* tensor_parallel.splits */
 
 static struct pen_muon muon_of(const struct pen_adamw_tensor *t, const struct pen_adamw *settings) {
+  const bool whole = t->pieces <= 1;
   return (struct pen_muon){.learning_rate = settings->learning_rate * t->rate,
                            .momentum = t->momentum,
                            .weight_decay = t->weight_decay,
                            .gradient_scale = settings->gradient_scale,
                            .nesterov = t->nesterov,
-                           .rows = t->matrix_rows,
-                           .columns = t->matrix_columns,
+                           .rows = whole ? t->rows : t->matrix_rows,
+                           .columns = whole ? t->count / t->rows : t->matrix_columns,
                            .parts = t->parts,
                            .steps = t->steps};
 }
@@ -175,16 +176,17 @@ static void muon_apply(const struct pen_adamw_tensor *tensors, size_t tensor_cou
 
 static void muon_step(const struct pen_adamw_tensor *tensors, size_t tensor_count,
                       const struct pen_adamw *settings, void *stream) {
-  const bool skipped = isnan(settings->gradient_scale);
-  for (const struct pen_adamw_tensor *t = tensors; t < tensors + tensor_count; t += t->pieces) {
-    const struct pen_muon own = muon_of(t, settings);
-    if (t->count == 0) continue;
-    if (t->pieces > 1 || skipped) {
-      muon_momentum(t, t->pieces, settings, stream);
-      muon_orthogonalize(t, t->pieces, settings, stream);
-      muon_apply(t, t->pieces, settings, stream);
+  const struct pen_adamw_tensor *const end = tensors + tensor_count;
+  for (const struct pen_adamw_tensor *t = tensors, *next; t < end; t = next) {
+    next = t->pieces > 1 ? t + t->pieces : t + 1;
+    if (t->count == 0) continue; /* another data rank has all of it */
+    if (t->pieces > 1 || isnan(settings->gradient_scale)) {
+      muon_momentum(t, (size_t)(next - t), settings, stream);
+      muon_orthogonalize(t, (size_t)(next - t), settings, stream);
+      muon_apply(t, (size_t)(next - t), settings, stream);
       continue;
     }
+    const struct pen_muon own = muon_of(t, settings);
     pen_muon_step(t->parameter, t->gradient, t->exp_avg, &own, t->workspace);
     if (t->copy != NULL) pen_f32_to_bf16(t->copy, t->parameter, t->count);
   }
