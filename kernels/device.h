@@ -99,7 +99,7 @@ struct pen_device {
   void (*sum_arrays)(float *y, const float *const *x, size_t arrays, size_t count, void *stream);
   pen_optimizer_step *adamw_step; /* as pen_adamw_step(), with its bits */
   pen_optimizer_step *sgd_step;   /* as pen_sgd_step() over exp_avg, with its bits */
-  pen_optimizer_step *muon_step; /* as pen_muon_step() over exp_avg, after prepare() of its parts */
+  pen_optimizer_step *muon_step;  /* as pen_muon_step() over exp_avg; its parts are prepared */
   /* *settings = *base with the gradient_scale that clips the gradients to clip_norm: min(1,
    * clip_norm / (norm + 1e-6)), the norm being the root of the sum of the entries of `stats`, or
    * with `infinity_norm` their maximum; all on the device. Entry i of part p is stats[p * stride +
