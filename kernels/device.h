@@ -102,7 +102,7 @@ struct pen_device {
   void (*sum_arrays)(float *y, const float *const *x, size_t arrays, size_t count, void *stream);
   pen_optimizer_step *adamw_step; /* as pen_adamw_step(), with its bits */
   pen_optimizer_step *sgd_step;   /* as pen_sgd_step() over exp_avg, with its bits */
-  pen_optimizer_step *muon_step; /* as pen_muon_step() over exp_avg, after prepare() of its parts */
+  pen_optimizer_step *muon_step;  /* as pen_muon_step() over exp_avg; its parts are prepared */
   /* The same of a matrix whose pieces are on several processes: of some pieces pen_muon_momentum()
    * and pen_muon_apply(); of one matrix, all of it, pen_muon_orthogonalize() over its gradients.
    * Null: the device has none. */

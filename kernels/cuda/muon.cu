@@ -7,7 +7,8 @@
  * Launch of the momentum: a block for each RUN elements of a tensor; of what moves a part to the
  * workspace and back: a block for each TILE x TILE of its elements, by shared memory, since a part
  * with more rows than columns is transposed. Workspace: that of NEWTON_SCHULZ; the part is at its
- * beginning. Traffic beside the products: 44 bytes an element, 46 with a copy. */
+ * beginning.
+ * Traffic beside NEWTON_SCHULZ: 40 bytes an element, 42 with a copy. */
 #include "kernels/cuda/tensor_list.cuh"
 #include "kernels/cuda/to_bf16.cuh"
 
