@@ -32,15 +32,15 @@ struct pen_adamw_tensor {
   double weight_decay;
   double rate; /* a factor of settings->learning_rate */
   uint64_t lag;
-  double momentum; /* of sgd_step() and muon_step(), as the next */
+  double momentum; /* of sgd_step() and muon_momentum(), as the next */
   bool nesterov;
   uint8_t optimizer;    /* which function is to be called; these read neither it nor the next */
   uint32_t weight;      /* which weight of the plan */
-  uint8_t parts, steps; /* of muon_step(), as all that follow: see struct pen_muon */
+  uint8_t parts, steps; /* of Muon, as all that follow: see struct pen_muon */
   size_t rows;          /* of this tensor */
-  void *workspace;
-  /* Of a matrix in pieces how many these are, which follow each other; if more than 1, where this
-   * one is in each part, and the size of the matrix. */
+  void *workspace;      /* of muon_orthogonalize() */
+  /* How many pieces its matrix has, which follow each other, where this one is in each part, and
+   * the size of the matrix. */
   size_t pieces, first_row, first_column, matrix_rows, matrix_columns;
 };
 
@@ -102,10 +102,9 @@ struct pen_device {
   void (*sum_arrays)(float *y, const float *const *x, size_t arrays, size_t count, void *stream);
   pen_optimizer_step *adamw_step; /* as pen_adamw_step(), with its bits */
   pen_optimizer_step *sgd_step;   /* as pen_sgd_step() over exp_avg, with its bits */
-  pen_optimizer_step *muon_step;  /* as pen_muon_step() over exp_avg; its parts are prepared */
-  /* The same of a matrix whose pieces are on several processes: of some pieces pen_muon_momentum()
-   * and pen_muon_apply(); of one matrix, all of it, pen_muon_orthogonalize() over its gradients.
-   * Null: the device has none. */
+  /* The step of Muon (kernels.h): of pieces pen_muon_momentum() over exp_avg and pen_muon_apply(),
+   * a tensor with a count of 0 being another process's; of one matrix, all its pieces,
+   * pen_muon_orthogonalize(), whose NEWTON_SCHULZ was prepared. */
   pen_optimizer_step *muon_momentum, *muon_orthogonalize, *muon_apply;
   /* *settings = *base with the gradient_scale that clips the gradients to clip_norm: min(1,
    * clip_norm / (norm + 1e-6)), the norm being the root of the sum of the entries of `stats`, or

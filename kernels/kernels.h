@@ -108,14 +108,6 @@ void pen_adamw_step(float *parameter, float *gradient, float *exp_avg, float *ex
 void pen_sgd_step(float *parameter, float *gradient, float *buffer, size_t count,
                   const struct pen_sgd *settings);
 
-/* One step of Muon (Jordan et al. 2024) on a matrix [rows, columns], in f32: u as that of
- * pen_sgd_step(); then of each part, transposed if it has more rows than columns, U =
- * NEWTON_SCHULZ(u); p *= 1 - learning_rate weight_decay; p -= learning_rate .2 sqrt(max(rows,
- * columns of the part)) U (Liu et al. 2025); then g = 0. Where u is not finite it counts as 0, and
- * b stays. Workspace: that of NEWTON_SCHULZ for a part, and at least 4 bytes an element. */
-void pen_muon_step(float *parameter, float *gradient, float *buffer,
-                   const struct pen_muon *settings, void *workspace);
-
 /* A piece of a matrix: of each of its parts these rows and columns, part beside part, without gaps.
  */
 struct pen_muon_piece {
@@ -123,12 +115,18 @@ struct pen_muon_piece {
   size_t first_row, rows, first_column, columns;
 };
 
-/* The same step of a matrix that lies in pieces, with the same bits: g = u of each, and b; g = U of
- * all together; p of each, and g = 0. The settings are those of the matrix. Workspace: the elements
- * of a part, aligned, and that of NEWTON_SCHULZ. */
+/* One step of Muon (Jordan et al. 2024) on a matrix, in f32, in three calls; the settings are those
+ * of the matrix. Bits do not depend on how it is cut into pieces.
+ *
+ * Of each piece g becomes u, as pen_sgd_step() has it, and b; where u is not finite it counts as 0,
+ * and b stays. */
 void pen_muon_momentum(const struct pen_muon_piece *piece, const struct pen_muon *settings);
+/* Of all pieces together g becomes U: of each part, transposed if it has more rows than columns,
+ * NEWTON_SCHULZ(u). Workspace: the elements of a part, aligned, and that of NEWTON_SCHULZ. */
 void pen_muon_orthogonalize(const struct pen_muon_piece *piece, size_t piece_count,
                             const struct pen_muon *settings, void *workspace);
+/* Of each piece p *= 1 - learning_rate weight_decay; p -= learning_rate .2 sqrt(max(rows, columns
+ * of the part)) g (Liu et al. 2025); then g = 0. */
 void pen_muon_apply(const struct pen_muon_piece *piece, const struct pen_muon *settings);
 
 /* y[i] = deviation * n(key, first + i), n standard normal: Philox4x32-10 (Salmon et al. 2011) on a

@@ -183,13 +183,6 @@ static void check_settings_of_optimizers(const struct pen_topology *t) {
   }
 }
 
-/* On a GPU Muon's step takes whole matrices. */
-static void check_muon(const struct pen_topology *t) {
-  if (!t->trains || !pen_optimizer_is_used(t, PEN_OPTIMIZER_MUON)) return;
-  if (t->tensor_parallel_splits > 1 && !pen_device_row(t->cluster_device)->on_host)
-    pen_topology_fail(t, "tensor_parallel.splits", "1, with the optimizer muon on a GPU");
-}
-
 static void check_optimizer(const struct pen_topology *t) {
   int64_t left = t->optimizer_steps - t->optimizer_warmup_steps;
   if (left < 0 && t->trains)
@@ -205,7 +198,6 @@ static void check_optimizer(const struct pen_topology *t) {
   if (t->optimizer_nesterov && t->optimizer_momentum == 0)
     pen_topology_fail(t, "optimizer.nesterov", "false, without optimizer.momentum");
   pen_weight_decay_check_groups(t);
-  check_muon(t);
 }
 
 /* ---- cluster ---- */

@@ -62,7 +62,7 @@ static bool check_matrix(const struct pen_rank_context *b, const struct pen_weig
 }
 
 /* All splits, if tensor ranks share them; a part of the matrix, whole; and the workspace of
- * NEWTON_SCHULZ. Of a matrix that is not split, its gradient lies there in turn. */
+ * NEWTON_SCHULZ. */
 static uint64_t needed_bytes(const struct pen_plan *plan, const struct pen_weight *weight) {
   const int64_t rows = (int64_t)weight->tensor_dim[0],
                 columns = (int64_t)(weight->tensor_dim[1] / weight->matrix_parts);
@@ -70,11 +70,10 @@ static uint64_t needed_bytes(const struct pen_plan *plan, const struct pen_weigh
   if (rows > columns) dim[0] = columns, dim[1] = rows;
   const uint64_t bytes = pen_signature_workspace_bytes(
       pen_signature_of(PEN_OP_NEWTON_SCHULZ), plan->device, plan->threads_per_rank, PEN_F32, dim);
-  const uint64_t splits = pen_group_size(plan, PEN_TENSOR) > 1
+  const uint64_t splits = weight->split_count > 1 && pen_group_size(plan, PEN_TENSOR) > 1
                               ? weight->split_count * pen_aligned(weight->count * sizeof(float))
                               : 0;
-  if (weight->split_count > 1) return splits + pen_aligned((uint64_t)(rows * columns) * 4) + bytes;
-  return bytes > weight->count * sizeof(float) ? bytes : weight->count * sizeof(float);
+  return splits + pen_aligned((uint64_t)(rows * columns) * 4) + bytes;
 }
 
 bool pen_check_muon(const struct pen_rank_context *b) {

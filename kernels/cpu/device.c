@@ -115,14 +115,13 @@ static void sgd_step(const struct pen_adamw_tensor *tensors, size_t tensor_count
 enum { PIECES_MOST = 256 }; /* tensor_parallel.splits */
 
 static struct pen_muon muon_of(const struct pen_adamw_tensor *t, const struct pen_adamw *settings) {
-  const bool whole = t->pieces <= 1;
   return (struct pen_muon){.learning_rate = settings->learning_rate * t->rate,
                            .momentum = t->momentum,
                            .weight_decay = t->weight_decay,
                            .gradient_scale = settings->gradient_scale,
                            .nesterov = t->nesterov,
-                           .rows = whole ? t->rows : t->matrix_rows,
-                           .columns = whole ? t->count / t->rows : t->matrix_columns,
+                           .rows = t->matrix_rows,
+                           .columns = t->matrix_columns,
                            .parts = t->parts,
                            .steps = t->steps};
 }
@@ -153,7 +152,7 @@ static void muon_orthogonalize(const struct pen_adamw_tensor *tensors, size_t te
   struct pen_muon_piece piece[PIECES_MOST];
   const struct pen_muon own = muon_of(tensors, settings);
   (void)stream;
-  if (tensors->count == 0 || isnan(settings->gradient_scale)) return;
+  if (isnan(settings->gradient_scale)) return;
   for (size_t p = 0; p < tensor_count; p++) piece[p] = piece_of(&tensors[p]);
   pen_muon_orthogonalize(piece, tensor_count, &own, tensors->workspace);
 }
@@ -170,24 +169,6 @@ static void muon_apply(const struct pen_adamw_tensor *tensors, size_t tensor_cou
       memset(t->gradient, 0, t->count * sizeof *t->gradient);
     else
       pen_muon_apply(&piece, &own);
-    if (t->copy != NULL) pen_f32_to_bf16(t->copy, t->parameter, t->count);
-  }
-}
-
-static void muon_step(const struct pen_adamw_tensor *tensors, size_t tensor_count,
-                      const struct pen_adamw *settings, void *stream) {
-  const struct pen_adamw_tensor *const end = tensors + tensor_count;
-  for (const struct pen_adamw_tensor *t = tensors, *next; t < end; t = next) {
-    next = t->pieces > 1 ? t + t->pieces : t + 1;
-    if (t->count == 0) continue; /* another data rank has all of it */
-    if (t->pieces > 1 || isnan(settings->gradient_scale)) {
-      muon_momentum(t, (size_t)(next - t), settings, stream);
-      muon_orthogonalize(t, (size_t)(next - t), settings, stream);
-      muon_apply(t, (size_t)(next - t), settings, stream);
-      continue;
-    }
-    const struct pen_muon own = muon_of(t, settings);
-    pen_muon_step(t->parameter, t->gradient, t->exp_avg, &own, t->workspace);
     if (t->copy != NULL) pen_f32_to_bf16(t->copy, t->parameter, t->count);
   }
 }
@@ -269,7 +250,6 @@ const struct pen_device pen_cpu = {
     .sum_arrays = sum_arrays,
     .adamw_step = adamw_step,
     .sgd_step = sgd_step,
-    .muon_step = muon_step,
     .muon_momentum = muon_momentum,
     .muon_orthogonalize = muon_orthogonalize,
     .muon_apply = muon_apply,

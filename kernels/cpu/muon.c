@@ -1,5 +1,5 @@
-/* muon.c: NEWTON_SCHULZ, and pen_muon_step() (kernels.h), by the products of matmul.c. Matrices are
- * computed one after the other; threads share the work of each. */
+/* muon.c: NEWTON_SCHULZ, and the step of Muon (kernels.h), by the products of matmul.c. Matrices
+ * are computed one after the other; threads share the work of each. */
 #include <math.h>
 #include <string.h>
 
@@ -94,7 +94,7 @@ void pen_newton_schulz(const struct pen_call *call) {
   }
 }
 
-/* ---- pen_muon_step() ---- */
+/* ---- the step of a matrix ---- */
 
 struct momentum_arrays {
   float *gradient, *buffer;
@@ -108,113 +108,62 @@ static void momentum_range(const void *context, size_t thread, size_t first, siz
                                          a->settings);
 }
 
-/* An update of a matrix: each of its parts, and what its parameters and X are multiplied by. */
-struct update {
-  size_t parts, rows, columns, elements, steps;
-  bool transposed; /* for NEWTON_SCHULZ */
-  double keep, rate;
-};
-
-static struct update update_of(const struct pen_muon *s) {
-  struct update of = {.parts = s->parts,
-                      .rows = s->rows,
-                      .columns = s->columns / s->parts,
-                      .steps = s->steps,
-                      .keep = 1 - s->learning_rate * s->weight_decay};
-  of.elements = of.rows * of.columns;
-  of.transposed = of.rows > of.columns;
-  of.rate = -s->learning_rate * .2 * sqrt((double)(of.transposed ? of.rows : of.columns));
-  return of;
+static size_t elements_of(const struct pen_muon_piece *piece, const struct pen_muon *s) {
+  return piece->rows * s->parts * piece->columns;
 }
-
-/* Rows of a piece are this far apart. */
-static size_t row_of(const struct update *of, const struct pen_muon_piece *piece) {
-  return of->parts * piece->columns;
-}
-
-/* Where a row of a part of a piece is in the part without gaps. */
-static size_t place_of(const struct update *of, const struct pen_muon_piece *piece, size_t row) {
-  return (piece->first_row + row) * of->columns + piece->first_column;
-}
-
-/* What a piece has of a part comes to its place in x, the part without gaps or its transpose. */
-static void pack(float *x, const struct update *of, const struct pen_muon_piece *piece,
-                 size_t part) {
-  const float *from = piece->gradient + part * piece->columns;
-  for (size_t r = 0; r < piece->rows; r++, from += row_of(of, piece))
-    if (!of->transposed)
-      memcpy(x + place_of(of, piece, r), from, piece->columns * sizeof *x);
-    else
-      for (size_t c = 0; c < piece->columns; c++)
-        x[(piece->first_column + c) * of->rows + piece->first_row + r] = from[c];
-}
-
-/* X of x, [rows, columns] in either case: x itself, or in the workspace. */
-static const float *orthogonalize(float *x, const struct update *of, void *workspace) {
-  const size_t most = of->transposed ? of->rows : of->columns, least = of->elements / most;
-  float *back = workspace;
-  pen_newton_schulz(&(struct pen_call){.operand = {x, x},
-                                       .dim = {(int64_t)least, (int64_t)most, (int64_t)of->steps},
-                                       .workspace = workspace});
-  if (!of->transposed) return x;
-  for (size_t r = 0; r < of->rows; r++)
-    for (size_t c = 0; c < of->columns; c++) back[r * of->columns + c] = x[c * of->rows + r];
-  return back;
-}
-
-/* p of `count` elements becomes keep p + rate X. */
-static void apply(const struct update *of, float *parameter, const float *x, size_t count) {
-  pen_instruction_set.f32->combine(parameter, x, count, (float)of->rate, (float)of->keep);
-}
-
-static void clear(const struct update *of, const struct pen_muon_piece *piece) {
-  memset(piece->gradient, 0, piece->rows * row_of(of, piece) * sizeof *piece->gradient);
-}
-
-/* The gradient has all parts, each without gaps, one after the other. The workspace is in turn that
- * of NEWTON_SCHULZ, and of a copy of the gradient with other places. */
-void pen_muon_step(float *parameter, float *gradient, float *buffer, const struct pen_muon *s,
-                   void *workspace) {
-  const struct update of = update_of(s);
-  const struct pen_muon_piece whole = {parameter, gradient, buffer, 0, of.rows, 0, of.columns};
-  pen_muon_momentum(&whole, s);
-  if (of.parts > 1 || of.transposed) {
-    for (size_t i = 0; i < of.parts; i++)
-      pack((float *)workspace + i * of.elements, &of, &whole, i);
-    memcpy(gradient, workspace, of.parts * of.elements * sizeof *gradient);
-  }
-  for (size_t i = 0; i < of.parts; i++) {
-    const float *x = orthogonalize(gradient + i * of.elements, &of, workspace);
-    for (size_t r = 0; r < of.rows; r++)
-      apply(&of, parameter + r * s->columns + i * of.columns, x + r * of.columns, of.columns);
-  }
-  clear(&of, &whole);
-}
-
-/* ---- pieces ---- */
 
 void pen_muon_momentum(const struct pen_muon_piece *piece, const struct pen_muon *s) {
-  const struct update of = update_of(s);
   const struct momentum_arrays arrays = {piece->gradient, piece->buffer, s};
-  pen_parallel_rows(piece->rows * row_of(&of, piece), 1, momentum_range, &arrays);
+  pen_parallel_rows(elements_of(piece, s), 1, momentum_range, &arrays);
+}
+
+/* A part of a matrix in the workspace: `x` has it without gaps, or its transpose. */
+struct packed_part {
+  float *x;
+  size_t number, rows, columns;
+  bool transposed;
+};
+
+/* What the part has of a piece goes to x, or comes back from there. */
+static void move_piece(const struct packed_part *part, const struct pen_muon_piece *piece,
+                       const struct pen_muon *s, bool back) {
+  float *row = piece->gradient + part->number * piece->columns;
+  for (size_t r = piece->first_row; r < piece->first_row + piece->rows; r++) {
+    for (size_t i = 0; i < piece->columns; i++) {
+      const size_t c = piece->first_column + i;
+      float *there = part->x + (part->transposed ? c * part->rows + r : r * part->columns + c);
+      if (back)
+        row[i] = *there;
+      else
+        *there = row[i];
+    }
+    row += s->parts * piece->columns;
+  }
 }
 
 void pen_muon_orthogonalize(const struct pen_muon_piece *piece, size_t piece_count,
                             const struct pen_muon *s, void *workspace) {
-  const struct update of = update_of(s);
-  float *x = workspace, *rest = x + pen_aligned(of.elements * sizeof *x) / sizeof *x;
-  for (size_t i = 0; i < of.parts; i++) {
-    for (size_t p = 0; p < piece_count; p++) pack(x, &of, &piece[p], i);
-    const float *whole = orthogonalize(x, &of, rest);
-    for (const struct pen_muon_piece *at = piece; at < piece + piece_count; at++)
-      for (size_t r = 0; r < at->rows; r++)
-        memcpy(at->gradient + r * row_of(&of, at) + i * at->columns, whole + place_of(&of, at, r),
-               at->columns * sizeof *x);
+  struct packed_part part = {.x = workspace, .rows = s->rows, .columns = s->columns / s->parts};
+  const size_t bytes = pen_aligned(part.rows * part.columns * sizeof(float));
+  part.transposed = part.rows > part.columns;
+  const int64_t least = (int64_t)(part.transposed ? part.columns : part.rows),
+                most = (int64_t)(part.transposed ? part.rows : part.columns);
+  const struct pen_call call = {.operand = {part.x, part.x},
+                                .dim = {least, most, (int64_t)s->steps},
+                                .workspace = (char *)workspace + bytes};
+  for (; part.number < s->parts; part.number++) {
+    for (size_t p = 0; p < piece_count; p++) move_piece(&part, &piece[p], s, false);
+    pen_newton_schulz(&call);
+    for (size_t p = 0; p < piece_count; p++) move_piece(&part, &piece[p], s, true);
   }
 }
 
 void pen_muon_apply(const struct pen_muon_piece *piece, const struct pen_muon *s) {
-  const struct update of = update_of(s);
-  apply(&of, piece->parameter, piece->gradient, piece->rows * row_of(&of, piece));
-  clear(&of, piece);
+  const size_t count = elements_of(piece, s), columns = s->columns / s->parts;
+  const double most = (double)(s->rows > columns ? s->rows : columns),
+               rate = -s->learning_rate * .2 * sqrt(most),
+               keep = 1 - s->learning_rate * s->weight_decay;
+  pen_instruction_set.f32->combine(piece->parameter, piece->gradient, count, (float)rate,
+                                   (float)keep);
+  memset(piece->gradient, 0, count * sizeof *piece->gradient);
 }

@@ -1,17 +1,13 @@
 /* adamw.cu: pen_adamw_step(): AdamW (Loshchilov and Hutter 2019) over f32 master weights, with the
  * bits of a CPU that fuses multiply-adds. The settings are in device memory, so that a captured
  * step reads new ones at each replay; a scale of NaN skips the step. With a bf16 copy, the new
- * parameters are also rounded into it, with the bits of pen_f32_to_bf16(). Launch, for as many
- * tensors as fit into the arguments: a block for each RUN elements of a tensor. Traffic: 32 bytes
- * an element, 34 with a copy.
+ * parameters are also rounded into it, with the bits of pen_f32_to_bf16(). Launch: as update.cuh
+ * says. Traffic: 32 bytes an element, 34 with a copy.
  */
 #include "kernels/adamw_correction.h"
-#include "kernels/cuda/tensor_list.cuh"
-#include "kernels/cuda/to_bf16.cuh"
+#include "kernels/cuda/update.cuh"
 
 namespace {
-
-const int64_t RUN = 16 * 4 * THREADS;
 
 /* What is the same for all elements, computed once in f64 and rounded. */
 struct factors {
@@ -32,10 +28,17 @@ __device__ inline factors factors_of(const struct pen_adamw *s, const struct pen
           (float)s->epsilon};
 }
 
-/* Elements i .. i+N-1 of a tensor; a step that is skipped leaves the gradient zero, too. */
+/* A step that is skipped leaves the gradient zero, too. */
+struct adamw_update {
+  const struct pen_adamw_tensor &t;
+  factors s;
+  bool skips;
+  template <int N>
+  __device__ inline void at(int64_t i) const;
+};
+
 template <int N>
-__device__ inline void update(const struct pen_adamw_tensor &t, int64_t i, const factors &s,
-                              bool skips) {
+__device__ inline void adamw_update::at(int64_t i) const {
   if (skips) {
     store(t.gradient + i, lanes<N>{});
     return;
@@ -63,7 +66,7 @@ __device__ inline void update(const struct pen_adamw_tensor &t, int64_t i, const
 }
 
 __global__ void __launch_bounds__(THREADS)
-    adamw(const tensor_list<pen_adamw_tensor> list, const struct pen_adamw *settings) {
+    adamw(const update_list list, const struct pen_adamw *settings) {
   __shared__ factors shared;
   __shared__ double correction[2];
   int64_t run;
@@ -74,27 +77,15 @@ __global__ void __launch_bounds__(THREADS)
   __syncthreads();
   if (threadIdx.x == 0) shared = factors_of(settings, tensor, correction);
   __syncthreads();
-  const factors s = shared;
-  const bool skips = tensor.parameter == NULL || isnan(s.scale);
-  const int64_t count = (int64_t)tensor.count, past = (run + 1) * RUN;
-  for (int64_t i = run * RUN + threadIdx.x * 4; i < past && i < count; i += THREADS * 4) {
-    if (i + 4 <= count)
-      update<4>(tensor, i, s, skips);
-    else
-      for (int64_t k = i; k < count; k++) update<1>(tensor, k, s, skips);
-  }
+  const bool skips = tensor.parameter == NULL || isnan(shared.scale);
+  each_element(tensor, run, adamw_update{tensor, shared, skips});
 }
 
 } /* namespace */
 
 void pen_cuda_adamw_step(const struct pen_adamw_tensor *tensors, size_t tensor_count,
                          const struct pen_adamw *settings, void *stream) {
-  tensor_list<pen_adamw_tensor> list = {};
-  for (size_t i = 0; i < tensor_count; i++) {
-    list.add(tensors[i], ceiling((int64_t)tensors[i].count, RUN));
-    if (!list.is_full() && i + 1 < tensor_count) continue;
-    if (list.blocks() > 0)
-      PEN_LAUNCH(adamw, dim3(list.blocks()), dim3(THREADS), 0, stream, list, settings);
-    list.count = 0;
-  }
+  each_list(tensors, tensor_count, [&](const update_list &list) {
+    PEN_LAUNCH(adamw, dim3(list.blocks()), dim3(THREADS), 0, stream, list, settings);
+  });
 }

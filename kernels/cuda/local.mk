@@ -55,7 +55,8 @@ CUDA_INCLUDED = \
   %reldir%/product.h \
   %reldir%/serial_sum.cuh \
   %reldir%/tensor_list.cuh \
-  %reldir%/to_bf16.cuh
+  %reldir%/to_bf16.cuh \
+  %reldir%/update.cuh
 
 CUDA_C_SOURCES = \
   %reldir%/chip.c \

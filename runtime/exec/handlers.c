@@ -145,16 +145,11 @@ static bool wait_norm(struct pen_vm *vm, const struct pen_action *action) {
 
 /* ---- UPDATE ---- */
 
-static bool go_together(const struct pen_adamw_tensor *one, const struct pen_adamw_tensor *other) {
-  return one->optimizer == other->optimizer && (one->pieces > 1) == (other->pieces > 1);
-}
-
-/* Tensors [first, past) of the list: those that follow each other with one optimizer at a time. The
- * splits of a tensor do. */
+/* Tensors [first, past) of the list: those that follow each other with one optimizer at a time. */
 static void update_tensors(struct pen_vm *vm, uint32_t first, uint32_t past) {
   while (first < past) {
     uint32_t next = first + 1;
-    while (next < past && go_together(&vm->updates[first], &vm->updates[next])) {
+    while (next < past && vm->updates[next].optimizer == vm->updates[first].optimizer) {
       next++;
     }
     pen_update_tensors(vm, vm->updates + first, next - first);

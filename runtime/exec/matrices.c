@@ -1,10 +1,10 @@
-/* matrices.c: UPDATE of the matrices of Muon whose splits are on several tensor ranks (see
- * matrices.h).
+/* matrices.c: what UPDATE does first with the matrices of Muon (see matrices.h).
  *
- * A matrix has an owner among the tensor ranks. All add momentum to their own splits, in place of
- * the gradients. Then, for one matrix of each owner at a time, an exchange brings the splits to the
- * workspace of the owner, which orthogonalizes them there, and another brings each back, in place
- * of the gradient. What is left is done split by split.
+ * All processes add momentum to what they have of each matrix, in place of the gradients. Where the
+ * splits of a matrix are on several tensor ranks it has an owner among them: for one matrix of each
+ * owner at a time, an exchange brings the splits to the workspace of the owner, which
+ * orthogonalizes them there, and another brings each back, in place of the gradient. What is left
+ * of the update is done element by element.
  *
  * An exchange ends when all that others write has come. So an owner has the splits before it
  * computes, and no split of the next matrix comes before all have what it has made of this one. */
@@ -52,14 +52,32 @@ void pen_list_matrices(struct pen_vm *vm) {
   vm->matrices = list;
 }
 
+/* Of the list of updates the tensors of Muon, which come first; those of a matrix follow each
+ * other.
+ */
+static void orthogonalize_own(const struct pen_vm *vm) {
+  const struct pen_adamw_tensor *tensor = vm->updates, *past = tensor;
+  while (past < vm->updates + vm->weight_count && past->optimizer == PEN_OPTIMIZER_MUON) {
+    past++;
+  }
+  if (past > tensor) {
+    vm->device->muon_momentum(tensor, (size_t)(past - tensor), vm->adamw, vm->streams.compute);
+  }
+  while (tensor < past) {
+    const size_t pieces = vm->program->exchange_count > 0 && tensor->pieces > 1
+                              ? 0 /* tensor ranks exchange them */
+                              : tensor->pieces;
+    if (pieces > 0 && tensor->count > 0) { /* else another data rank has all of it */
+      vm->device->muon_orthogonalize(tensor, pieces, vm->adamw, vm->streams.compute);
+    }
+    tensor += pieces > 0 ? pieces : 1;
+  }
+}
+
 bool pen_orthogonalize_matrices(struct pen_vm *vm) {
   const struct pen_rank_program *program = vm->program;
   bool going = true;
-  for (uint32_t i = 0; i < vm->weight_count && program->exchange_count > 0; i++) {
-    if (vm->updates[i].optimizer == PEN_OPTIMIZER_MUON && vm->updates[i].pieces > 1) {
-      vm->device->muon_momentum(&vm->updates[i], 1, vm->adamw, vm->streams.compute);
-    }
-  }
+  orthogonalize_own(vm);
   for (uint32_t i = 0; i < program->exchange_count && going; i += 2) {
     const struct pen_shared_matrix *own = &vm->matrices[i / 2];
     going = pen_run_exchange(vm, program->first_exchange + i);

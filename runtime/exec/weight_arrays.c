@@ -59,11 +59,8 @@ void pen_update_tensors(const struct pen_vm *vm, const struct pen_adamw_tensor *
                         size_t count) {
   pen_optimizer_step *const step[PEN_OPTIMIZERS] = {[PEN_OPTIMIZER_ADAMW] = vm->device->adamw_step,
                                                     [PEN_OPTIMIZER_SGD] = vm->device->sgd_step,
-                                                    [PEN_OPTIMIZER_MUON] = vm->device->muon_step};
-  const bool exchanged = tensors->optimizer == PEN_OPTIMIZER_MUON && tensors->pieces > 1 &&
-                         vm->program->exchange_count > 0;
-  (exchanged ? vm->device->muon_apply : step[tensors->optimizer])(tensors, count, vm->adamw,
-                                                                  vm->streams.compute);
+                                                    [PEN_OPTIMIZER_MUON] = vm->device->muon_apply};
+  step[tensors->optimizer](tensors, count, vm->adamw, vm->streams.compute);
 }
 
 /* ---- the lists of NORM and UPDATE ---- */
@@ -97,8 +94,8 @@ static void add_zeroed(struct pen_vm *vm, struct pen_adamw_tensor *updates, uint
 /* Of a matrix of Muon each part. */
 static void prepare_parts(const struct pen_vm *vm, const struct pen_adamw_tensor *tensor) {
   static const double no_reals[PEN_REALS_MAX];
-  const int64_t rows = (int64_t)tensor->rows,
-                columns = (int64_t)(tensor->count / tensor->rows / tensor->parts);
+  const int64_t rows = (int64_t)tensor->matrix_rows,
+                columns = (int64_t)(tensor->matrix_columns / tensor->parts);
   const int64_t dim[PEN_DIMS_MAX] = {rows < columns ? rows : columns,
                                      rows < columns ? columns : rows, tensor->steps};
   vm->device->prepare(PEN_OP_NEWTON_SCHULZ, PEN_F32, dim, no_reals);

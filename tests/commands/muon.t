@@ -75,7 +75,6 @@ refuses() { # MESSAGE OPTIONS...
 ok "where nothing trains it means nothing" "$gen" --check model.cfg -s pipeline.schedule=inference -s data_parallel.shard=weights
 refuses 'optimizer.groups = *name=muon for matrices of the layers alone; model.norm.weight is none' -s 'optimizer.groups=[model.norm.weight: name=muon]'
 refuses 'optimizer.groups = *name=muon for matrices of the layers alone; model.embed_tokens.weight is none' -s 'optimizer.groups=[embed_tokens.weight: name=muon]'
-refuses 'tensor_parallel.splits = 2: 1, with the optimizer muon on a GPU' -s cluster.device=cuda -s tensor_parallel.splits=2 -s model.kv_heads=2
 refuses 'optimizer.ns_steps = 0*1 to 20' -s optimizer.ns_steps=0
 refuses 'optimizer.nesterov = true*false, without optimizer.momentum' -s optimizer.momentum=0 -s optimizer.nesterov=true
 refuses 'optimizer.ns_steps = 5*not given, with optimizer.name = "sgd"' -s optimizer.name=sgd -s optimizer.ns_steps=5

@@ -45,31 +45,25 @@ llama two_runs    $T2 $shared
 llama four_runs   $T4 $shared -s pipeline.ranks=2 -s memory.recompute=layer
 llama two_v_runs  $T2 $shared $v
 llama one_rows    -s model.loss_rows=32 -s model.sequence=48
-llama two_rows    $T2 -s model.loss_rows=32 -s model.sequence=48
 llama two_rows_r  $T2 $shared -s model.loss_rows=32 -s model.sequence=48
 llama one
 llama two_snap    $T2 -s memory.snapshot=true
+llama one_muon    -s optimizer.name=muon
+llama two_muon    $T2 -s optimizer.name=muon
+llama four_muon   $T4 $shared -s optimizer.name=muon -s pipeline.ranks=2
 qwen3 one
-qwen3 two         $T2 -s memory.recompute=attention
 qwen3 two_runs    $T2 $shared -s memory.recompute=attention
 gpt2 one
 gpt2 two          $T2 -s pipeline.ranks=2 -s pipeline.zero_bubble=true
-gpt2 four         $T4
-gpt2 two_runs     $T2 $shared -s pipeline.ranks=2 -s pipeline.zero_bubble=true
 gpt2 four_runs    $T4 $shared
 bf16 one
-bf16 two          $T2 -s pipeline.ranks=2
 bf16 four         $T4
 bf16 two_runs     $T2 $shared -s pipeline.ranks=2
-bf16 four_runs    $T4 $shared
 packed_gpt2 one
-packed_gpt2 two   $T2
 packed_gpt2 two_runs $T2 $shared
 END
 compare <<END
 llama one_cube    $replicas
-llama two_shards  $T2 $replicas -s data_parallel.shard=optimizer -s pipeline.ranks=2
-llama two_units   $T2 $replicas -s data_parallel.shard=weights -s data_parallel.unit=layer
 llama shards_runs $T2 $shared $replicas -s data_parallel.shard=optimizer -s pipeline.ranks=2
 llama units_runs  $T2 $shared $replicas -s data_parallel.shard=weights -s data_parallel.unit=layer
 END
@@ -115,7 +109,7 @@ generate() { # NAME OPTION...
 }
 text=$(generate llama_one)
 matches "one generates" "$text" '65 66 [0-9]*'
-for name in llama_two llama_two_runs llama_two_v llama_four llama_four_runs llama_two_shards plain; do
+for name in llama_two llama_two_runs llama_two_v llama_four llama_four_runs llama_shards_runs plain; do
   test "$name" != plain || { PEN_EMULATED_NO_GRAPH=1 && export PEN_EMULATED_NO_GRAPH; }
   is "$name generates as one" "$(generate $name)" "$text"
 done
@@ -139,20 +133,19 @@ if test -f "$top_builddir/libemulated_nccl.a"; then
 llama one
 llama nccl_two    $T2 $nccl
 llama nccl_four   $T4 $nccl -s memory.recompute=layer
-llama nccl_v      $T2 $nccl $v
 llama nccl_2_runs $T2 $nccl $shared $v
 llama nccl_4_runs $T4 $nccl $shared
+llama one_muon    -s optimizer.name=muon
+llama nccl_muon   $T2 $nccl -s optimizer.name=muon
 bf16 one
 bf16 nccl_two     $T2 $nccl -s pipeline.ranks=2
 gpt2 one
-gpt2 nccl_2_runs  $T2 $nccl $shared -s pipeline.ranks=2
 gpt2 nccl_4_runs  $T4 $nccl $shared
 END
-  for name in llama_nccl_two llama_nccl_v llama_nccl_4_runs; do is "$name generates as one" "$(generate $name)" "$text"; done
+  for name in llama_nccl_two llama_nccl_2_runs llama_nccl_4_runs; do is "$name generates as one" "$(generate $name)" "$text"; done
   compare <<END
 llama one_cube    $replicas
 llama nccl_shards $T2 $nccl $replicas -s data_parallel.shard=optimizer -s pipeline.ranks=2
-llama nccl_units  $T2 $nccl $replicas -s data_parallel.shard=weights -s data_parallel.unit=layer
 llama nccl_u_runs $T2 $nccl $shared $replicas -s data_parallel.shard=weights -s data_parallel.unit=layer
 END
 fi

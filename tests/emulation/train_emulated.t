@@ -92,7 +92,7 @@ groups() { PEN_GRAPH=unmarked PEN_GRAPH_DOT="$scratch/groups.nodes" train groups
 ok "trains" groups
 ok "on the CPU, too" train groups_cpu groups_cpu --steps 3
 ok "to the same losses and norms" close_to groups_cpu groups_cuda 6
-is "one launch for an optimizer" "$(sed -n '/label/s/.*\(adamw\|sgd\|muon\).*/\1/p' "$scratch/groups.nodes" | tr '\n' ' ')" "muon sgd adamw "
+is "one launch for an optimizer, of Muon's two" "$(sed -n '/label/s/.*\(adamw\|sgd\|muon_momentum\|muon_apply\).*/\1/p' "$scratch/groups.nodes" | tr '\n' ' ')" "muon_momentum muon_apply sgd adamw "
 
 # As many tensors as Llama 3.2 1B has: their norms and AdamW take a few launches, with all between them.
 for device in cpu cuda; do

@@ -314,45 +314,68 @@ static void sgd(void **state) {
   if (same) assert_same_bits("copies", copy_back, copy, copy_bytes);
 }
 
-/* Matrices of Muon, some of them of parts or transposed; one is another rank's. */
+/* Matrices of Muon, some of them of parts or transposed, one in pieces; another is of another rank.
+ */
 static const struct {
   size_t rows, columns;
-  uint8_t parts;
-} matrices[] = {{8, 12, 1}, {70, 33, 1}, {5, 21, 3}, {0, 7, 1}, {64, 192, 3}, {1, 1, 1}, {9, 4, 2}};
-enum { MATRICES = sizeof matrices / sizeof *matrices, MATRIX_MOST = 64 * 192 };
+  uint8_t parts, pieces; /* of rows */
+} matrices[] = {{8, 12, 1, 1},   {70, 33, 1, 1}, {5, 21, 3, 1},   {0, 7, 1, 1},
+                {64, 192, 3, 1}, {1, 1, 1, 1},   {72, 120, 3, 2}, {9, 4, 2, 1}};
+enum { MATRICES = sizeof matrices / sizeof *matrices, MATRIX_MOST = 64 * 192, TENSORS_MOST = 16 };
 
-/* Each in an own array of x and copies; every second one has a copy. Returns the workspace that the
- * device wants for them, prepared. */
-static size_t list_matrices(struct pen_adamw_tensor tensors[MATRICES], float *const x[3],
-                            uint16_t *copies, const struct pen_device *device) {
-  size_t most = 4 * MATRIX_MOST;
+/* Each in an own array of x and copies; every second one has a copy. */
+static size_t list_matrices(struct pen_adamw_tensor tensors[TENSORS_MOST], float *const x[3],
+                            uint16_t *copies) {
+  size_t count = 0;
+  for (size_t i = 0; i < MATRICES; i++)
+    for (size_t piece = 0; piece < matrices[i].pieces; piece++) {
+      const size_t rows = matrices[i].rows / matrices[i].pieces,
+                   elements = rows * matrices[i].columns, at = i * MATRIX_MOST + piece * elements;
+      tensors[count++] = (struct pen_adamw_tensor){.parameter = x[0] + at,
+                                                   .gradient = x[1] + at,
+                                                   .exp_avg = x[2] + at,
+                                                   .copy = i % 2 ? NULL : copies + at,
+                                                   .count = elements,
+                                                   .weight_decay = 0.1 * (double)(i % 3),
+                                                   .rate = i % 3 ? 7 : 1,
+                                                   .momentum = 0.9,
+                                                   .nesterov = i % 4 != 1,
+                                                   .parts = matrices[i].parts,
+                                                   .steps = 5,
+                                                   .rows = rows,
+                                                   .pieces = matrices[i].pieces,
+                                                   .first_row = piece * rows,
+                                                   .matrix_rows = matrices[i].rows,
+                                                   .matrix_columns = matrices[i].columns};
+    }
+  return count;
+}
+
+/* The workspace that the device wants for any of them, prepared. */
+static size_t prepare_matrices(const struct pen_device *device) {
+  size_t most = 0;
   for (size_t i = 0; i < MATRICES; i++) {
-    const size_t rows = matrices[i].rows, columns = matrices[i].columns / matrices[i].parts,
-                 at = i * MATRIX_MOST;
+    const size_t rows = matrices[i].rows, columns = matrices[i].columns / matrices[i].parts;
     const int64_t dim[PEN_DIMS_MAX] = {(int64_t)(rows < columns ? rows : columns),
                                        (int64_t)(rows < columns ? columns : rows), 5};
-    tensors[i] = (struct pen_adamw_tensor){.parameter = x[0] + at,
-                                           .gradient = x[1] + at,
-                                           .exp_avg = x[2] + at,
-                                           .copy = i % 2 ? NULL : copies + at,
-                                           .count = rows * matrices[i].columns,
-                                           .weight_decay = 0.1 * (double)(i % 3),
-                                           .rate = i % 3 ? 7 : 1,
-                                           .momentum = 0.9,
-                                           .nesterov = i % 4 != 1,
-                                           .parts = matrices[i].parts,
-                                           .steps = 5,
-                                           .rows = rows};
     if (rows == 0) continue;
     device->prepare(PEN_OP_NEWTON_SCHULZ, PEN_F32, dim, (const double[PEN_REALS_MAX]){0});
-    const size_t bytes = device->workspace_bytes(PEN_OP_NEWTON_SCHULZ, PEN_F32, dim);
+    const size_t bytes = pen_aligned(rows * columns * sizeof(float)) +
+                         device->workspace_bytes(PEN_OP_NEWTON_SCHULZ, PEN_F32, dim);
     most = bytes > most ? bytes : most;
   }
   return most;
 }
 
-static void give_workspace(struct pen_adamw_tensor tensors[MATRICES], void *workspace) {
-  for (size_t i = 0; i < MATRICES; i++) tensors[i].workspace = workspace;
+static void muon_step(const struct pen_device *device, struct pen_adamw_tensor *tensors,
+                      size_t count, void *workspace, const struct pen_adamw *settings_there) {
+  device->muon_momentum(tensors, count, settings_there, stream);
+  for (size_t i = 0; i < count; i += tensors[i].pieces) {
+    tensors[i].workspace = workspace;
+    if (tensors[i].count > 0)
+      device->muon_orthogonalize(&tensors[i], tensors[i].pieces, settings_there, stream);
+  }
+  device->muon_apply(tensors, count, settings_there, stream);
 }
 
 /* Two steps as on the CPU, the second one captured and replayed; then one with a scale of NaN,
@@ -362,16 +385,18 @@ static void muon(void **state) {
   (void)state;
   enum { ALL = MATRICES * MATRIX_MOST, BYTES = ALL * sizeof(float) };
   const int same = strncmp(pen_kernels_open(), "baseline", 8) != 0;
-  struct pen_adamw_tensor tensors[MATRICES], expected[MATRICES];
+  struct pen_adamw_tensor tensors[TENSORS_MOST], expected[TENSORS_MOST];
   struct pen_adamw own = settings;
   float *here[3], *over[3], *actual = floats(ALL), *gradient = random_floats(ALL, 2);
   uint16_t *copy = bytes_at(ALL * sizeof *copy, 0), *rounded = bytes_at(ALL * sizeof *rounded, 0),
            *copy_over = there(ALL * sizeof *copy);
+  void *const workspace = bytes_at(prepare_matrices(&pen_cpu), 0), *const workspace_over = there(
+                                                                       prepare_matrices(&pen_cuda));
   gradient[5] = NAN, gradient[MATRIX_MOST + 3] = -INFINITY;
   for (size_t a = 0; a < 3; a++)
     over[a] = sent(here[a] = a == 1 ? gradient : random_floats(ALL, a + 1), BYTES);
-  give_workspace(tensors, there(list_matrices(tensors, over, copy_over, &pen_cuda)));
-  give_workspace(expected, bytes_at(list_matrices(expected, here, copy, &pen_cpu), 0));
+  const size_t count = list_matrices(tensors, over, copy_over);
+  list_matrices(expected, here, copy);
   struct pen_adamw *settings_over = sent(&settings, sizeof settings);
   for (int step = 0; step < 3; step++) {
     const char *why = NULL;
@@ -382,7 +407,7 @@ static void muon(void **state) {
     pen_cuda.copy_in(settings_over, &own, sizeof own, stream);
     pen_cuda.stream_synchronize(stream);
     if (step == 1) pen_cuda.capture_begin(stream);
-    pen_cuda.muon_step(tensors, MATRICES, settings_over, stream);
+    muon_step(&pen_cuda, tensors, count, workspace_over, settings_over);
     if (step == 1) {
       void *graph = pen_cuda.capture_end(stream, &why);
       if (graph == NULL) fail_msg("not captured: %s", why);
@@ -390,21 +415,21 @@ static void muon(void **state) {
       pen_cuda.stream_synchronize(stream);
       pen_cuda.graph_destroy(graph);
     }
-    pen_cpu.muon_step(expected, MATRICES, &own, NULL);
+    muon_step(&pen_cpu, expected, count, workspace, &own);
     assert_well("muon");
   }
   fetch(copy, copy_over, ALL * sizeof *copy);
   for (size_t a = 3; a-- > 0;) {
     fetch(actual, over[a], BYTES);
-    for (size_t i = 0; i < MATRICES; i++) {
-      const size_t at = i * MATRIX_MOST, count = tensors[i].count;
+    for (size_t i = 0; i < count; i++) {
+      const size_t at = (size_t)(tensors[i].parameter - over[0]), elements = tensors[i].count;
       if (a == 0 || !same)
-        assert_near("muon", actual + at, widened(here[a] + at, count), count, 1e-5, 1);
+        assert_near("muon", actual + at, widened(here[a] + at, elements), elements, 1e-5, 1);
       else
-        assert_same_bits("muon", actual + at, here[a] + at, count * sizeof(float));
-      pen_f32_to_bf16(rounded, actual + at, count);
+        assert_same_bits("muon", actual + at, here[a] + at, elements * sizeof(float));
+      pen_f32_to_bf16(rounded, actual + at, elements);
       if (a == 0 && tensors[i].copy != NULL)
-        assert_same_bits("copies", copy + at, rounded, count * sizeof *copy);
+        assert_same_bits("copies", copy + at, rounded, elements * sizeof *copy);
     }
   }
 }

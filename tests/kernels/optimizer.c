@@ -1,5 +1,5 @@
 /* optimizer.c: pen_sum_arrays() and its order, pen_sum_squares() and its blocks, pen_max_abs(),
- * pen_adamw_step(), pen_sgd_step() and pen_muon_step() against f64. */
+ * pen_adamw_step(), pen_sgd_step() and the step of Muon against f64. */
 #include "tests/support/kernels_support.h"
 
 #include <float.h>
@@ -295,20 +295,21 @@ static void update_part(double *p, const double *u, size_t part, const struct pe
     }
 }
 
-static size_t ns_workspace_bytes(const struct pen_muon *s) {
+/* A step of a matrix that lies in these pieces. */
+static void muon_step(const struct pen_muon_piece *piece, size_t count, const struct pen_muon *s) {
   const size_t columns = s->columns / s->parts, least = s->rows < columns ? s->rows : columns,
                most = s->rows < columns ? columns : s->rows;
   const int64_t dim[PEN_DIMS_MAX] = {(int64_t)least, (int64_t)most, (int64_t)s->steps};
-  return pen_cpu.workspace_bytes(PEN_OP_NEWTON_SCHULZ, PEN_F32, dim);
+  const size_t bytes = pen_aligned(s->rows * columns * sizeof(float)) +
+                       pen_cpu.workspace_bytes(PEN_OP_NEWTON_SCHULZ, PEN_F32, dim);
+  for (size_t i = 0; i < count; i++) pen_muon_momentum(&piece[i], s);
+  pen_muon_orthogonalize(piece, count, s, bytes_at(bytes, 0));
+  for (size_t i = 0; i < count; i++) pen_muon_apply(&piece[i], s);
 }
 
-static void *muon_workspace(const struct pen_muon *s) {
-  const size_t bytes = ns_workspace_bytes(s), copy = s->rows * s->columns * 4;
-  return bytes_at(bytes > copy ? bytes : copy, 0);
-}
-
-static void *pieces_workspace(const struct pen_muon *s) {
-  return bytes_at(pen_aligned(s->rows * s->columns / s->parts * 4) + ns_workspace_bytes(s), 0);
+static void muon_step_of_whole(const struct optimizer_tensors *t, const struct pen_muon *s) {
+  const struct pen_muon_piece whole = {t->p, t->g, t->m, 0, s->rows, 0, s->columns / s->parts};
+  muon_step(&whole, 1, s);
 }
 
 /* Ten steps: wide, high and of several blocks, of three matrices, without momentum, by one
@@ -334,7 +335,7 @@ static void muon_matches_the_formula(void **state) {
         u[i] = s->nesterov ? scaled + s->momentum * b[i] : b[i];
       }
       for (size_t part = 0; part < s->parts; part++) update_part(p, u, part, s);
-      pen_muon_step(t.p, t.g, t.m, s, muon_workspace(s));
+      muon_step_of_whole(&t, s);
       for (size_t i = 0; i < count; i++) assert_true(t.g[i] == 0);
     }
     assert_near("p", t.p, p, count, 1e-5, 1e-2);
@@ -384,10 +385,8 @@ static void muon_of_pieces_has_the_same_bits(void **state) {
     const struct optimizer_tensors t = fresh(s->rows * s->columns);
     struct pen_muon_piece piece[PIECES];
     cut_matrix(s, kind % 2, &t, piece);
-    pen_muon_step(t.p, t.g, t.m, s, muon_workspace(s));
-    for (size_t k = 0; k < PIECES; k++) pen_muon_momentum(&piece[k], s);
-    pen_muon_orthogonalize(piece, PIECES, s, pieces_workspace(s));
-    for (size_t k = 0; k < PIECES; k++) pen_muon_apply(&piece[k], s);
+    muon_step_of_whole(&t, s);
+    muon_step(piece, PIECES, s);
     for (size_t k = 0; k < PIECES; k++)
       for (size_t e = 0; e < piece[k].rows * piece[k].columns * s->parts; e++) {
         const size_t at = place_in_matrix(s, &piece[k], e);
@@ -406,8 +405,8 @@ static void muon_takes_what_is_not_finite_for_0(void **state) {
     const struct optimizer_tensors old = fresh(96), good = fresh(96), bad = fresh(96);
     good.g[at] = good.m[at] = 0;
     bad.g[at] = spoilt[at % 3];
-    pen_muon_step(good.p, good.g, good.m, &s, muon_workspace(&s));
-    pen_muon_step(bad.p, bad.g, bad.m, &s, muon_workspace(&s));
+    muon_step_of_whole(&good, &s);
+    muon_step_of_whole(&bad, &s);
     good.m[at] = old.m[at];
     assert_same_bits("p", bad.p, good.p, 96 * sizeof(float));
     assert_same_bits("b", bad.m, good.m, 96 * sizeof(float));
@@ -415,7 +414,7 @@ static void muon_takes_what_is_not_finite_for_0(void **state) {
   }
   const struct optimizer_tensors old = fresh(96), zero = fresh(96);
   for (size_t i = 0; i < 96; i++) zero.g[i] = zero.m[i] = 0;
-  pen_muon_step(zero.p, zero.g, zero.m, &s, muon_workspace(&s));
+  muon_step_of_whole(&zero, &s);
   for (size_t i = 0; i < 96; i++)
     assert_true(zero.p[i] == old.p[i] * (float)(1 - s.learning_rate * s.weight_decay));
   free_tensors(state);
