@@ -21,44 +21,45 @@ train_on() {
   (cd "$scratch/$on_name.ckpt/latest" && sha256sum model.safetensors optimizer.safetensors) >"$scratch/$on_name.sums"
 }
 
-# case NAME GEN OPTION...: the plan on one host by shared memory, on one host by libfabric, on two hosts and on four.
+# case_of NAME PLACES GEN OPTION...: the plan on one host by shared memory, and in these places: ofi, on one host by libfabric; two, on two hosts; four.
 case_of() {
-  case_name=$1
-  shift
-  for case_hosts in shm ofi two four; do
-    case $case_hosts in
-      shm | ofi) set -- "$@" -s cluster.transport=$case_hosts ;;
+  case_name=$1 case_places=$2
+  shift 2
+  ok "$case_name: a plan is built" build "$case_name.shm" "$scratch/llama.cfg" "$@" -s cluster.transport=shm
+  ok "$case_name: trains by shared memory" train_bits "$case_name.shm" --data "$scratch/data.bin" --steps 4
+  for place in $case_places; do
+    case $place in
+      ofi) set -- "$@" -s cluster.transport=ofi ;;
       two) set -- "$@" -s cluster.transport=auto $two ;;
       four) set -- "$@" -s cluster.transport=ofi $four ;;
     esac
-    ok "$case_name, $case_hosts: a plan is built" build "$case_name.$case_hosts" "$scratch/llama.cfg" "$@"
+    ok "$case_name, $place: a plan is built" build "$case_name.$place" "$scratch/llama.cfg" "$@"
+    case $place in
+      ofi) ok "$case_name: trains by libfabric on one host" train_bits "$case_name.ofi" --data "$scratch/data.bin" --steps 4 ;;
+      two) ok "$case_name: on two hosts" train_on 2 "$case_name.two" ;;
+      four) ok "$case_name: on four hosts" train_on 4 "$case_name.four" ;;
+    esac
+    ok "$case_name: to the same bits" same_bits 4 "$case_name.shm" "$case_name.$place"
   done
-  ok "$case_name: trains by shared memory" train_bits "$case_name.shm" --data "$scratch/data.bin" --steps 4
-  ok "$case_name: by libfabric on one host" train_bits "$case_name.ofi" --data "$scratch/data.bin" --steps 4
-  ok "$case_name: to the same bits" same_bits 4 "$case_name.shm" "$case_name.ofi"
-  ok "$case_name: on two hosts" train_on 2 "$case_name.two"
-  ok "$case_name: to the same bits" same_bits 4 "$case_name.shm" "$case_name.two"
-  ok "$case_name: on four hosts" train_on 4 "$case_name.four"
-  ok "$case_name: to the same bits" same_bits 4 "$case_name.shm" "$case_name.four"
 }
-case_of 1f1b
-case_of zbv -s pipeline.schedule=zero_bubble_v -s pipeline.stages_per_rank=2
-case_of dual_pipe_v -s pipeline.schedule=dual_pipe_v -s pipeline.stages_per_rank=2
-case_of bf16 -s model.dtype=bf16 -s pipeline.schedule=gpipe
-case_of tied -s model.tie_embeddings=true -s pipeline.schedule=looped_bfs -s pipeline.stages_per_rank=2
+case_of 1f1b "ofi two four"
+case_of zbv four -s pipeline.schedule=zero_bubble_v -s pipeline.stages_per_rank=2
+case_of dual_pipe_v two -s pipeline.schedule=dual_pipe_v -s pipeline.stages_per_rank=2
+case_of bf16 ofi -s model.dtype=bf16 -s pipeline.schedule=gpipe
+case_of tied two -s model.tie_embeddings=true -s pipeline.schedule=looped_bfs -s pipeline.stages_per_rank=2
 replicas="-s pipeline.ranks=2 -s data_parallel.replicas=2 -s pipeline.microbatches=4"
-case_of replicas $replicas
-case_of optimizer $replicas -s data_parallel.shard=optimizer
-case_of weights $replicas -s data_parallel.shard=weights -s pipeline.schedule=zero_bubble_v -s pipeline.stages_per_rank=2
-case_of weights16 $replicas -s data_parallel.shard=weights -s model.dtype=bf16
+case_of replicas "two four" $replicas
+case_of optimizer ofi $replicas -s data_parallel.shard=optimizer
+case_of weights "two four" $replicas -s data_parallel.shard=weights -s pipeline.schedule=zero_bubble_v -s pipeline.stages_per_rank=2
+case_of weights16 four $replicas -s data_parallel.shard=weights -s model.dtype=bf16
 by_unit="$replicas -s data_parallel.shard=weights -s data_parallel.unit=layer"
-case_of units $by_unit -s pipeline.schedule=zero_bubble_v -s pipeline.stages_per_rank=2 -s memory.recompute=layer
-case_of gradients $replicas -s data_parallel.shard=gradients
+case_of units four $by_unit -s pipeline.schedule=zero_bubble_v -s pipeline.stages_per_rank=2 -s memory.recompute=layer
+case_of gradients two $replicas -s data_parallel.shard=gradients
 for name in gradients.shm gradients.two; do ok "units and gradients have the same bits: $name" same_bits 4 units.four $name; done
-case_of units16 $by_unit -s model.dtype=bf16 -s model.tie_embeddings=true
-case_of groups -s pipeline.ranks=1 -s data_parallel.replicas=4 -s data_parallel.shard_ranks=2 -s data_parallel.shard=weights -s data_parallel.unit=layer \
+case_of units16 ofi $by_unit -s model.dtype=bf16 -s model.tie_embeddings=true
+case_of groups four -s pipeline.ranks=1 -s data_parallel.replicas=4 -s data_parallel.shard_ranks=2 -s data_parallel.shard=weights -s data_parallel.unit=layer \
   -s pipeline.microbatches=2
-case_of four_replicas -s pipeline.ranks=1 -s data_parallel.replicas=4 -s data_parallel.shard=optimizer -s pipeline.microbatches=2
+case_of four_replicas two -s pipeline.ranks=1 -s data_parallel.replicas=4 -s data_parallel.shard=optimizer -s pipeline.microbatches=2
 
 # ---- tensor ranks, those of a rank on one host ----
 # members_of NAME GEN OPTION...: one tensor rank; two by libfabric on one host; two on two hosts.
