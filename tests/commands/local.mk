@@ -25,6 +25,7 @@ COMMAND_TESTS = \
   %reldir%/data_files.t \
   %reldir%/deb.t \
   %reldir%/default_cut.t \
+  %reldir%/described.t \
   %reldir%/dispatch.t \
   %reldir%/diverged.t \
   %reldir%/ends.t \
