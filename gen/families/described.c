@@ -13,6 +13,7 @@
 #include "gen/base/error.h"
 #include "gen/families/described_ops.h"
 #include "gen/families/language.h"
+#include "gen/model/gradient_rules.h"
 #include "gen/model/op_signature.h"
 #include "gen/topology/description.h"
 #include "runtime/plan/plan.h"
@@ -73,6 +74,17 @@ static bool reads_input(const struct pen_kind *kind, uint32_t first, uint32_t pa
   return false;
 }
 
+/* Whether an op computes the gradient of what it reads: a block of others would pass on its
+ * output's as that of its input, which is a tensor of its own. */
+static bool computes_gradients(const struct pen_kind *kind, uint32_t first, uint32_t past) {
+  size_t count;
+  const struct pen_gradient_rule *rules = pen_gradient_rules(&count);
+  for (uint32_t i = first; i < past; i++)
+    for (size_t r = 0; r < count; r++)
+      if (rules[r].forward == kind->op[i].row->kind && !rules[r].weight_part) return true;
+  return false;
+}
+
 /* The one value that passes from the ops before `place` to those after; PEN_NONE: none, or more. */
 static uint32_t passing_value(const struct pen_kind *kind, uint32_t place) {
   uint32_t found = PEN_NONE;
@@ -92,6 +104,8 @@ static uint32_t passing_value(const struct pen_kind *kind, uint32_t place) {
  * stage alone, and targets to the last. */
 static bool may_cut(const struct pen_kind *kind, uint32_t first, uint32_t place) {
   return passing_value(kind, place) != PEN_NONE && place != kind->head + 1u &&
+         (kind->takes == PEN_NONE || computes_gradients(kind, first, place)) &&
+         computes_gradients(kind, place, kind->op_count) &&
          !reads_input(kind, place, kind->op_count, PEN_SOURCE_TOKENS) &&
          !reads_input(kind, 0, place, PEN_SOURCE_TARGETS) && parts_modules(kind, first, place);
 }
@@ -261,6 +275,10 @@ static void match_units(struct family_maker *m) {
                            "takes %s of width %llu, but the unit before it gives one of %llu",
                            kind->from->takes, (unsigned long long)kind->from->width,
                            (unsigned long long)width_given(m, u - 1));
+    if (kind->takes != PEN_NONE && !computes_gradients(kind, 0, kind->op_count))
+      pen_description_fail(d, kind->from, NULL,
+                           "one op at least that is no BIAS, POSITION or ADD; its ops may be those "
+                           "of the unit before");
     check_tied(d, kind, prefix);
     add_uses(&uses, kind, prefix, (uint32_t)u);
   }
