@@ -86,6 +86,8 @@ static const char *listed_names(const struct pen_family *family) {
 const char *pen_family_block_names(const struct pen_family *family) {
   const char *text = "";
   if (family->block) return listed_names(family);
+  if (!family->layer->name)
+    return "where one value passes, named after the module of the first weight";
   for (const struct pen_block_kind *kind = family->before; kind->name; kind++)
     text = pen_text("%s%s, ", text, kind->name);
   for (const struct pen_block_kind *kind = family->layer; kind->name; kind++)
