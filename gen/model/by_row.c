@@ -17,16 +17,19 @@ static const struct pen_described_row rows[] = {
 #include "kernels/ops.def"
 };
 
-enum { ROWS = sizeof rows / sizeof *rows, UNKNOWN = 0 };
+enum { ROW_COUNT = sizeof rows / sizeof *rows, UNKNOWN = 0 };
 
 /* The value of a dim that is no attribute. */
-enum dim_source { ZERO, BATCH, SEQUENCE, ROWS_OF_STEP, POSITIONS, TABLE, OPERANDS };
-#define SOURCE_ZERO ZERO
-#define SOURCE_BATCH BATCH
-#define SOURCE_SEQUENCE SEQUENCE
-#define SOURCE_ROWS ROWS_OF_STEP
-#define SOURCE_POSITIONS POSITIONS
-#define SOURCE_TABLE TABLE
+enum dim_source {
+  SOURCE_ZERO,
+  SOURCE_BATCH,
+  SOURCE_SEQUENCE,
+  SOURCE_ROWS,
+  SOURCE_ROWS_IF_OPEN,
+  SOURCE_POSITIONS,
+  SOURCE_TABLE,
+  SOURCE_OPERANDS
+};
 
 static enum dim_source source_of(int kind, const char *dim) {
   enum { PEN_OP_ANY = -1 };
@@ -41,18 +44,18 @@ static enum dim_source source_of(int kind, const char *dim) {
   for (size_t i = 0; i < sizeof of / sizeof *of; i++)
     if ((of[i].kind == kind || of[i].kind == PEN_OP_ANY) && strcmp(of[i].dim, dim) == 0)
       return of[i].source;
-  return OPERANDS;
+  return SOURCE_OPERANDS;
 }
 
 const struct pen_described_row *pen_described_row_find(const char *name) {
-  for (size_t i = 0; i < ROWS; i++)
+  for (size_t i = 0; i < ROW_COUNT; i++)
     if (strcmp(pen_signature_of(rows[i].kind)->kind, name) == 0) return &rows[i];
   return NULL;
 }
 
 const char *pen_described_row_names(void) {
   const char *text = "";
-  for (size_t i = 0; i < ROWS; i++)
+  for (size_t i = 0; i < ROW_COUNT; i++)
     text = pen_text("%s%s%s", text, i ? ", " : "", pen_signature_of(rows[i].kind)->kind);
   return text;
 }
@@ -163,9 +166,10 @@ static const char *check_attributes(const struct pen_described_row *row,
 /* The value of a dim that is known from the step; UNKNOWN: operands determine it. */
 static int64_t size_of(enum dim_source source, const struct pen_step_sizes *sizes) {
   switch (source) {
-    case BATCH: return sizes->batch;
-    case SEQUENCE: return sizes->sequence;
-    case POSITIONS: return sizes->positions;
+    case SOURCE_BATCH: return sizes->batch;
+    case SOURCE_SEQUENCE: return sizes->sequence;
+    case SOURCE_ROWS: return sizes->rows;
+    case SOURCE_POSITIONS: return sizes->positions;
     default: return UNKNOWN;
   }
 }
@@ -280,8 +284,8 @@ static void take_rest(struct matching *m, int kind, const struct pen_step_sizes 
   for (int n = 0; n < m->signature->dim_count; n++) {
     const enum dim_source source = source_of(kind, m->signature->dim[n]);
     if (m->known[n]) continue;
-    if (source == ROWS_OF_STEP) know(m, n, sizes->rows);
-    if (source == TABLE) know(m, n, m->dim[pen_signature_dim(m->signature, "vocab")]);
+    if (source == SOURCE_ROWS_IF_OPEN) know(m, n, sizes->rows);
+    if (source == SOURCE_TABLE) know(m, n, m->dim[pen_signature_dim(m->signature, "vocab")]);
   }
 }
 
@@ -294,7 +298,7 @@ static void take_given(struct matching *m, const struct pen_described_row *row,
     const int64_t size = size_of(source, sizes);
     if (given)
       know(m, n, (int64_t)given->value);
-    else if (source == ZERO || size != UNKNOWN)
+    else if (source == SOURCE_ZERO || size != UNKNOWN)
       know(m, n, size);
   }
 }
@@ -343,7 +347,7 @@ static void print_attributes(FILE *out, const char *names, const char *ending) {
 }
 
 void pen_described_rows_list(FILE *out) {
-  for (size_t i = 0; i < ROWS; i++) {
+  for (size_t i = 0; i < ROW_COUNT; i++) {
     const struct pen_signature *signature = pen_signature_of(rows[i].kind);
     const int outputs = signature->input_count + pen_described_outputs(rows[i].kind);
     fprintf(out, "%s", signature->kind);
