@@ -103,7 +103,7 @@ static uint32_t passing_value(const struct pen_kind *kind, uint32_t place) {
 /* Whether a block may end before the op, after one that began with `first`. Tokens go to the first
  * stage alone, and targets to the last. */
 static bool may_cut(const struct pen_kind *kind, uint32_t first, uint32_t place) {
-  return passing_value(kind, place) != PEN_NONE && place != kind->head + 1u &&
+  return passing_value(kind, place) != PEN_NONE && place <= kind->head &&
          (kind->takes == PEN_NONE || computes_gradients(kind, first, place)) &&
          computes_gradients(kind, place, kind->op_count) &&
          !reads_input(kind, place, kind->op_count, PEN_SOURCE_TOKENS) &&

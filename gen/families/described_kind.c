@@ -142,16 +142,31 @@ static bool is_loss(const struct pen_kind *kind, uint32_t op) {
   return kind->op[op].row->appended == PEN_APPENDED_LOSS;
 }
 
-/* The last unit ends with the loss, of logits that are a product: only these may be computed by
- * chunks, and of the last token alone. */
+/* Whether an op makes a row of its value from a row of one value, with weights alone besides. */
+static bool is_by_rows(const struct pen_kind_op *op) {
+  const struct pen_signature *signature = pen_signature_of(op->row->kind);
+  for (int k = 1; k < signature->input_count; k++)
+    if (op->operand[k].source != PEN_OPERAND_WEIGHT && op->operand[k].source != PEN_OPERAND_ABSENT)
+      return false;
+  return op->operand[0].source == PEN_OPERAND_VALUE && pen_described_outputs(op->row->kind) == 1 &&
+         pen_signature_operand(signature, "starts") < 0;
+}
+
+/* The last unit ends with the loss, of logits that a product makes, and perhaps ops that work row
+ * by row: so they may be computed of the last token alone. */
 static void find_head(struct pen_kind *kind) {
   const struct pen_kind_op *last = &kind->op[kind->op_count - 1];
   if (!is_loss(kind, kind->op_count - 1)) FAIL(kind, last, "the last op must be CROSS_ENTROPY");
-  const uint32_t logits = last->operand[0].value, maker = kind->value[logits].maker;
-  const struct pen_kind_op *product = maker == PEN_NONE ? last : &kind->op[maker];
-  if (product->row->kind != PEN_OP_LINEAR || product->operand[2].source != PEN_OPERAND_ABSENT)
-    FAIL(kind, last, "%s: operand logits: what a LINEAR without addend makes",
-         kind->value[logits].name);
+  const struct pen_kind_op *op = last;
+  uint32_t maker = kind->op_count - 1;
+  do {
+    maker = kind->value[op->operand[0].value].maker;
+    op = maker == PEN_NONE ? NULL : &kind->op[maker];
+  } while (op && is_by_rows(op) && op->row->kind != PEN_OP_LINEAR);
+  if (!op || op->row->kind != PEN_OP_LINEAR || op->operand[2].source != PEN_OPERAND_ABSENT)
+    FAIL(kind, last,
+         "%s: operand logits: what a LINEAR without addend makes, with ops of one value between",
+         kind->value[last->operand[0].value].name);
   kind->head = maker;
 }
 

@@ -46,7 +46,7 @@ struct pen_kind {
   struct pen_kind_value *value;
   uint32_t value_count;
   uint32_t takes, gives; /* values; PEN_NONE: nothing */
-  uint32_t head; /* the op that multiplies the logits of the loss, which follows; PEN_NONE */
+  uint32_t head; /* the product that the ops after it make the logits and the loss of; PEN_NONE */
 };
 
 /* Fails (78), with the file, the unit, the op and its line, unless each op has a row, each name is

@@ -165,29 +165,32 @@ static void append_attention(struct block_ops *e, const struct sized_op *sized) 
                        dim_of(sized, "window"));
 }
 
-/* The product and the loss of it, which end the model. */
-static void append_head(struct block_ops *e, const struct pen_kind_op *product,
-                        const struct pen_kind_op *loss) {
-  struct pen_graph *graph = e->graph;
-  uint32_t x = input_value(e, product, 0);
-  if (graph->topology->generates)
-    x = pen_op_last_tokens(graph, x, pen_graph_data(graph, &pen_language_targets));
-  const uint32_t weight = input_value(e, product, 1);
-  if (pen_language_chunk(graph) > 0) {
-    pen_op_head_loss(graph, x, weight, pen_graph_data(graph, &pen_language_targets),
-                     pen_language_chunk(graph));
-    return;
-  }
-  const uint32_t logits = pen_op_linear(graph, product->from->output[0], x, weight, PEN_NONE);
-  pen_op_cross_entropy(graph, logits, input_value(e, loss, 1));
-}
-
 static void append_op(struct block_ops *e, const struct pen_kind_op *op) {
   const struct sized_op sized = size_op(e, op);
   if (op->row->appended == PEN_APPENDED_ATTENTION)
     append_attention(e, &sized);
   else
     append_row(e, &sized);
+}
+
+/* The ops that end the model, from the product of the logits on. */
+static void append_head(struct block_ops *e) {
+  struct pen_graph *graph = e->graph;
+  const struct pen_kind *kind = e->block->kind;
+  const struct pen_kind_op *product = &kind->op[kind->head], *loss = &kind->op[kind->op_count - 1];
+  uint32_t x = input_value(e, product, 0);
+  if (graph->topology->generates)
+    x = pen_op_last_tokens(graph, x, pen_graph_data(graph, &pen_language_targets));
+  const uint32_t weight = input_value(e, product, 1);
+  if (product + 1 == loss && pen_language_chunk(graph) > 0) {
+    pen_op_head_loss(graph, x, weight, pen_graph_data(graph, &pen_language_targets),
+                     pen_language_chunk(graph));
+    return;
+  }
+  e->value[product->first_output] =
+      pen_op_linear(graph, product->from->output[0], x, weight, PEN_NONE);
+  for (const struct pen_kind_op *op = product + 1; op < loss; op++) append_op(e, op);
+  pen_op_cross_entropy(graph, e->value[loss->operand[0].value], input_value(e, loss, 1));
 }
 
 /* The weight that the embedding has, too, comes after all other weights of a stage. */
@@ -213,7 +216,7 @@ uint32_t pen_described_emit(struct pen_graph *graph, uint32_t layer, uint32_t x)
     const struct pen_kind_op *op = &kind->op[i];
     if (op->row->appended == PEN_APPENDED_CONSTANT) continue;
     if (i == kind->head) {
-      append_head(&e, op, op + 1);
+      append_head(&e);
       break;
     }
     append_op(&e, op);

@@ -310,6 +310,7 @@ const char *pen_row_dims(const struct pen_described_row *row, const struct pen_d
   const char *wrong = check_attributes(row, op);
   if (wrong) return wrong;
   memset(dim, 0, PEN_DIMS_MAX * sizeof *dim);
+  memset(real, 0, PEN_REALS_MAX * sizeof *real);
   for (int n = 0; n < m.signature->real_count; n++) {
     const struct pen_described_attribute *given = find_attribute(op, m.signature->real[n]);
     real[n] = given ? given->value : 0;
