@@ -31,6 +31,7 @@ enum {
   SEQUENCE_MAX = 1 << 20,
   ELEMENTS_BITS = 40
 };
+#define INITIAL_MAX 1e6
 
 const char *pen_described_source_text(enum pen_described_source source) {
   static const char *const text[PEN_SOURCES] = {"tokens", "targets", "starts"};
@@ -118,20 +119,29 @@ static void read_inputs(struct pen_description *d, const json_t *list) {
   }
 }
 
+/* An object with that key alone: its number, if that is within the limits. */
+static bool take_number(const json_t *from, const char *key, double least, double most,
+                        double *number) {
+  const json_t *value = json_object_get(from, key);
+  if (json_object_size(from) != 1 || !json_is_number(value)) return false;
+  *number = json_number_value(value);
+  return *number >= least && *number <= most;
+}
+
 static void read_initial(const struct pen_description *d, const char *place, const json_t *from,
                          struct pen_described_weight *weight) {
-  const json_t *normal = json_object_get(from, "normal");
-  const double deviation = json_is_number(normal) ? json_number_value(normal) : -1;
   if (is_text(from, "zeros"))
     weight->initial = PEN_INITIAL_ZEROS;
   else if (is_text(from, "ones"))
     weight->initial = PEN_INITIAL_ONES;
-  else if (json_object_size(from) == 1 && deviation >= 0 && deviation <= 1e6) {
+  else if (take_number(from, "normal", 0, INITIAL_MAX, &weight->deviation))
     weight->initial = PEN_INITIAL_NORMAL;
-    weight->deviation = deviation;
-  } else
+  else if (take_number(from, "constant", -INITIAL_MAX, INITIAL_MAX, &weight->deviation))
+    weight->initial = PEN_INITIAL_CONSTANT;
+  else
     pen_description_fail_at(d->path, place, from,
-                            "\"zeros\", \"ones\" or {\"normal\": DEVIATION}, from 0 to 1e6");
+                            "\"zeros\", \"ones\", {\"normal\": DEVIATION} or {\"constant\": "
+                            "NUMBER}, of at most 1e6");
 }
 
 static struct pen_described_weight read_weight(const struct pen_description *d, size_t index,

@@ -43,9 +43,11 @@ is_near() {
 model llama 'family = "llama"; layers = 3; hidden = 32; heads = 4; kv_heads = 2; ffn = 48; vocab = 200;'
 model gpt2 'family = "gpt2"; layers = 2; hidden = 32; heads = 4; ffn = 128; vocab = 200;'
 model gemma3 'family = "gemma3_text"; layers = 6; hidden = 32; heads = 4; kv_heads = 2; head_dim = 16; ffn = 48; vocab = 200; window = 5; query_scalar = 32; rope_theta = 1e6;'
-for name in llama gpt2 gemma3 olmo2 nano readers; do described $name; done
-for name in llama gpt2 gemma3; do ok "$name: the family trains" train $name $name; done
-as llama llama_described llama_described pipeline.ranks=2 partition.unit=block
+for name in llama gpt2 gemma3 olmo2 nano readers wide; do described $name; done
+rows="batch.microbatch=4 pipeline.microbatches=2 model.loss_rows=32"
+ok "llama: the family trains" train llama llama $rows
+for name in gpt2 gemma3; do ok "$name: the family trains" train $name $name; done
+as llama llama_described llama_described pipeline.ranks=2 partition.unit=block $rows
 as gpt2 gpt2_described gpt2_described pipeline.ranks=2 pipeline.zero_bubble=true memory.recompute=layer
 as gemma3 gemma3_described gemma3_described pipeline.ranks=2 pipeline.stages_per_rank=2 pipeline.schedule=zero_bubble_v memory.recompute=attention
 while read -r name loss norm; do
@@ -57,6 +59,7 @@ END_OF_LOSSES
 as olmo2_one olmo2_four olmo2_described pipeline.ranks=4 memory.recompute=full
 as nano_one nano_two nano_described pipeline.ranks=2 pipeline.stages_per_rank=3 pipeline.schedule=interleaved
 as readers_one readers_three readers_described pipeline.ranks=3 memory.recompute=layer
+as wide_one wide_five wide_described pipeline.ranks=5 partition.unit=block
 
 # ---- generation, scores, initial weights ----
 for name in gemma3 gemma3_described; do
@@ -133,7 +136,7 @@ nano|s/"\.ln_2\.weight"/".ln_1.weight"/|: weight h.0.ln_1.weight: one op reads i
 llama|s/"prefix": "model.layers."/"prefix": "model.layers"/|: units?1?.prefix = "model.layers": nothing, or a text that ends with a point
 llama|s/\["k", "table", "starts"\]/["k", "v", "starts"]/|: unit layer, op 6, ROPE: v: operand table: a constant, which ROPE_TABLE makes
 llama|s/\["logits", "targets", "targets.share"\]/["n", "targets", "targets.share"]/|: unit head, op 2, CROSS_ENTROPY: n: operand logits: what a LINEAR without addend makes
-llama|s/"initial": "ones"/"initial": "twos"/|: weights?1?.initial = "twos": "zeros", "ones" or {"normal": DEVIATION}
+llama|s/"initial": "ones"/"initial": "twos"/|: weights?1?.initial = "twos": "zeros", "ones", {"normal": DEVIATION} or {"constant": NUMBER}
 END_OF_REFUSALS
 is "all of them" $refused 25
 nano=$scratch/nano_described.cfg

@@ -6,4 +6,5 @@ EXTRA_DIST += \
   %reldir%/losses \
   %reldir%/nano.json \
   %reldir%/olmo2.json \
-  %reldir%/readers.json
+  %reldir%/readers.json \
+  %reldir%/wide.json
