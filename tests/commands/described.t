@@ -91,7 +91,7 @@ cp "$models/nano.json" "$scratch/nano.json"
 sed -e 's/nano.py:60/nano.py:99/' -e 's/"source": "[^"]*"/"source": "x"/' -e 's/{"kind": "head", "prefix": ""}/{"prefix": "", "kind": "head"}/' "$models/nano.json" >"$scratch/lines.json"
 sed 's/"epsilon": 1e-05/"epsilon": 1e-06/' "$models/nano.json" >"$scratch/epsilon.json"
 is "source, lines and order of keys do not enter the digests" "$(digest lines)" "$(digest nano)"
-ok "what ops say does" test "$(digest epsilon | sort | comm -12 - "$scratch/none" 2>/dev/null)" != "$(digest nano)"
+for which in 1 2; do ok "what ops say does ($which)" test "$(digest epsilon | sed -n ${which}p)" != "$(digest nano | sed -n ${which}p)"; done
 "$gen" --list-ops >"$scratch/ops"
 is "each row has a line with its name first" "$(grep -c '^[A-Z_]* .*->.* {.*} .' "$scratch/ops") $(wc -l <"$scratch/ops" | tr -d ' ')" "18 18"
 is "with its operands and attributes" "$(sed -n 's/^\(RMSNORM .*}\) .*/\1/p' "$scratch/ops")" "RMSNORM x[rows,width] gain[width] -> y[rows,width] { epsilon offset? }"
