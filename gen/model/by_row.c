@@ -152,7 +152,8 @@ static const char *check_attributes(const struct pen_described_row *row,
     if (!isfinite(one->value)) return pen_text("%s is not finite", one->name);
   }
   for (const char *at = row->required; *at; at += strspn(at, " ")) {
-    const char *name = pen_text("%.*s", (int)strcspn(at, " "), at);
+    char name[PEN_SIGNATURE_NAME_BYTES] = {0};
+    memcpy(name, at, strcspn(at, " "));
     if (!find_attribute(op, name))
       return pen_text("the attribute %s is missing; its attributes are: %s", name,
                       attributes_text(row));
@@ -234,21 +235,25 @@ static const char *operand_text(const struct matching *m, int k) {
   return pen_text("%s[%s] is %s", operand->name, names, values);
 }
 
+/* What an op reads, for a message: shapes are matched for one token. */
+static const char *read_text(const struct pen_read_shape *read) {
+  if (read->dim_count == 2)
+    return pen_text("%llu x %llu elements", (unsigned long long)read->dim[0],
+                    (unsigned long long)read->dim[1]);
+  return pen_text("%llu elements%s", (unsigned long long)read->elements,
+                  read->dim_count ? "" : " for each token");
+}
+
 static const char *check_operand(const struct matching *m, int k) {
   const struct pen_operand *operand = &m->signature->operand[k];
   const struct pen_read_shape *read = &m->read[k];
-  const char *has = read->dim_count == 2 ? pen_text("%llu x %llu", (unsigned long long)read->dim[0],
-                                                    (unsigned long long)read->dim[1])
-                                         : pen_text("%llu", (unsigned long long)read->elements);
   bool same = pen_operand_elements(operand, m->dim) == read->elements &&
               (!read->dim_count || read->dim_count == operand->extent_count);
   for (uint32_t e = 0; same && e < read->dim_count; e++)
     same = m->dim[operand->extent[e].dim] == (int64_t)read->dim[e];
-  return same ? NULL
-              : pen_text(
-                    "%s, by the other operands and attributes, but what it reads has %s "
-                    "elements",
-                    operand_text(m, k), has);
+  if (same) return NULL;
+  return pen_text("%s, by the other operands and attributes, but what it reads has %s",
+                  operand_text(m, k), read_text(read));
 }
 
 /* Conditions that no shape says. */

@@ -93,6 +93,12 @@ sed 's/"epsilon": 1e-05/"epsilon": 1e-06/' "$models/nano.json" >"$scratch/epsilo
 is "source, lines and order of keys do not enter the digests" "$(digest lines)" "$(digest nano)"
 for which in 1 2; do ok "what ops say does ($which)" test "$(digest epsilon | sed -n ${which}p)" != "$(digest nano | sed -n ${which}p)"; done
 "$gen" --list-ops >"$scratch/ops"
+sed 's/"source": "[^"]*"/"config": {"model_type": "nano", "n_embd": 48}/' "$models/nano.json" >"$scratch/config.json"
+plan -s model.description="$scratch/config.json" | grep -A 3 '\.config_json =' >"$scratch/config"
+ok "config is the checkpoints' config.json" grep -q '"  .*n_embd.*: 48' "$scratch/config"
+"$gen" --list-ops >"$scratch/ops"
+sed 's/"source": "[^"]*"/"config": {"model_type": "nano", "n_embd": 48}/' "$models/nano.json" >"$scratch/config.json"
+is "config is the checkpoints' config.json" "$(plan -s model.description="$scratch/config.json" | grep -A 4 '\.config_json =' | tr -d '\\"n \n')" ".cofig_jso={model_type:ao,_embd:48},"
 is "each row has a line with its name first" "$(grep -c '^[A-Z_]* .*->.* {.*} .' "$scratch/ops") $(wc -l <"$scratch/ops" | tr -d ' ')" "18 18"
 is "with its operands and attributes" "$(sed -n 's/^\(RMSNORM .*}\) .*/\1/p' "$scratch/ops")" "RMSNORM x[rows,width] gain[width] -> y[rows,width] { epsilon offset? }"
 cat >"$scratch/planned.cfg" <<END_OF_PLAN
@@ -120,7 +126,7 @@ nano|s/"LAYERNORM", \["x"/"CUMSUM", ["x"/|: unit layer, op 0, CUMSUM (nano.py:41
 nano|s/\["q", "k", "v", "starts"\]/["q", "k", "w", "starts"]/|: unit layer, op 4, ATTENTION: w: operand v: there is no such value
 nano|s/"\.ln_2\.bias"/".ln_3.bias"/|: unit layer, op 8, LAYERNORM: h.0.ln_3.bias: operand bias: there is no such weight
 nano|s/"\.ln_2\.bias"/"x"/|: unit layer, op 8, LAYERNORM: x: operand bias: a weight, whose name begins with a point
-nano|s/"kv_heads": 6/"kv_heads": 4/|: unit layer, op 4, ATTENTION: k?batch,sequence,kv_heads,head_dim? is 1 x 1 x 4 x 8, by the other operands and attributes, but what it reads has 48 elements
+nano|s/"kv_heads": 6/"kv_heads": 4/|: unit layer, op 4, ATTENTION: k?batch,sequence,kv_heads,head_dim? is 1 x 1 x 4 x 8, by the other operands and attributes, but what it reads has 48 elements for each token
 nano|s/"head_dim": 8}/"head_dim": 8, "cap": 3}/|: unit layer, op 4, ATTENTION: there is no attribute cap; its attributes are: heads kv_heads head_dim window
 nano|s/"heads": 6, //|: unit layer, op 4, ATTENTION: the attribute heads is missing
 nano|s/\["q", "k", "v"\]\]/["q", "k"]]/|: unit layer, op 3, SPLIT: it has 3 outputs, not 2
