@@ -92,13 +92,10 @@ sed -e 's/nano.py:60/nano.py:99/' -e 's/"source": "[^"]*"/"source": "x"/' -e 's/
 sed 's/"epsilon": 1e-05/"epsilon": 1e-06/' "$models/nano.json" >"$scratch/epsilon.json"
 is "source, lines and order of keys do not enter the digests" "$(digest lines)" "$(digest nano)"
 for which in 1 2; do ok "what ops say does ($which)" test "$(digest epsilon | sed -n ${which}p)" != "$(digest nano | sed -n ${which}p)"; done
-"$gen" --list-ops >"$scratch/ops"
 sed 's/"source": "[^"]*"/"config": {"model_type": "nano", "n_embd": 48}/' "$models/nano.json" >"$scratch/config.json"
 plan -s model.description="$scratch/config.json" | grep -A 3 '\.config_json =' >"$scratch/config"
 ok "config is the checkpoints' config.json" grep -q '"  .*n_embd.*: 48' "$scratch/config"
 "$gen" --list-ops >"$scratch/ops"
-sed 's/"source": "[^"]*"/"config": {"model_type": "nano", "n_embd": 48}/' "$models/nano.json" >"$scratch/config.json"
-is "config is the checkpoints' config.json" "$(plan -s model.description="$scratch/config.json" | grep -A 4 '\.config_json =' | tr -d '\\"n \n')" ".cofig_jso={model_type:ao,_embd:48},"
 is "each row has a line with its name first" "$(grep -c '^[A-Z_]* .*->.* {.*} .' "$scratch/ops") $(wc -l <"$scratch/ops" | tr -d ' ')" "18 18"
 is "with its operands and attributes" "$(sed -n 's/^\(RMSNORM .*}\) .*/\1/p' "$scratch/ops")" "RMSNORM x[rows,width] gain[width] -> y[rows,width] { epsilon offset? }"
 cat >"$scratch/planned.cfg" <<END_OF_PLAN
