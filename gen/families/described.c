@@ -329,9 +329,7 @@ static const struct pen_declared *const inputs[] = {&pen_language_tokens, &pen_l
                                                     &pen_language_starts, NULL};
 
 const struct pen_family *pen_described_family(const struct pen_description *d) {
-  static const struct pen_description *made_of;
-  static const struct pen_family *made;
-  if (made_of == d) return made;
+  if (*d->family) return *d->family;
   struct pen_family *family = pen_new(1, sizeof *family);
   struct family_maker m = {d, pen_new(d->kind_count, sizeof *m.blocks), family, NULL};
   *family = pen_family_described;
@@ -345,8 +343,7 @@ const struct pen_family *pen_described_family(const struct pen_description *d) {
   family->embedding = d->tied ? d->tied->name : NULL;
   for (family->period = 1; family->period < d->layer_count; family->period++)
     if (is_model(&m, family->period)) break;
-  made_of = d;
-  made = family;
+  *d->family = family;
   return family;
 }
 

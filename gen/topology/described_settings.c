@@ -34,20 +34,24 @@ static int64_t greater(int64_t one, uint64_t other) {
   return (uint64_t)one > other ? one : (int64_t)other;
 }
 
-/* The greatest value of an attribute of all attentions: what kernels have to support. */
-static int64_t most_of_attention(const struct pen_description *d, const char *attribute) {
-  int64_t most = 1;
+/* The greatest value of an attribute of all attentions, or of those that are no multiples of
+ * `step`: what kernels find hardest. */
+static int64_t most_of_attention(const struct pen_description *d, const char *attribute,
+                                 int64_t step) {
+  int64_t most = 1, odd = 0;
   for (size_t k = 0; k < d->kind_count; k++)
     for (size_t i = 0; i < d->kind[k].op_count; i++) {
       const struct pen_described_op *op = &d->kind[k].op[i];
       for (size_t a = 0; a < op->attribute_count && !strcmp(op->row, "ATTENTION"); a++) {
         const double value = op->attribute[a].value;
-        if (!strcmp(op->attribute[a].name, attribute) && value >= 1 &&
-            value <= PEN_DESCRIBED_EXTENT_MAX)
-          most = greater(most, (uint64_t)value);
+        if (strcmp(op->attribute[a].name, attribute) != 0 || value < 1 ||
+            value > PEN_DESCRIBED_EXTENT_MAX)
+          continue;
+        most = greater(most, (uint64_t)value);
+        if ((int64_t)value % step != 0) odd = greater(odd, (uint64_t)value);
       }
     }
-  return most;
+  return odd ? odd : most;
 }
 
 /* The tokens that all tables of this op have, by the first extent of their weights. */
@@ -85,9 +89,9 @@ static void set_sizes(struct pen_topology *t, const struct pen_description *d) {
       widest = greater(widest, d->weight[w].dim[k]);
   set(t, "model.layers", d->layer_count);
   set(t, "model.hidden", greater(1, d->unit[d->unit_count - 1].kind->width));
-  set(t, "model.heads", most_of_attention(d, "heads"));
+  set(t, "model.heads", most_of_attention(d, "heads", 1));
   set(t, "model.kv_heads", t->model_heads);
-  set(t, "model.head_dim", most_of_attention(d, "head_dim"));
+  set(t, "model.head_dim", most_of_attention(d, "head_dim", t->model_dtype == PEN_BF16 ? 8 : 1));
   set(t, "model.ffn", widest);
   set(t, "model.vocab", targets_of(d, rows_of_tables(d, "EMBEDDING", PEN_DESCRIBED_EXTENT_MAX)));
   t->model_tie_embeddings = d->tied != NULL;

@@ -425,6 +425,7 @@ struct pen_description *pen_description_read(const char *path) {
                *source = json_object_get(root, "source"),
                *sequence = json_object_get(root, "sequence");
   d->path = path;
+  d->family = pen_new(1, sizeof *d->family);
   if (!json_is_object(root))
     pen_stop(PEN_EXIT_TOPOLOGY, "%s: an object with the key penstock_model", path);
   if (!json_is_integer(version) || json_integer_value(version) != PEN_DESCRIPTION_VERSION)

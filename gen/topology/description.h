@@ -11,6 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct pen_family; /* gen/model/blocks.h */
+
 enum {
   PEN_DESCRIPTION_VERSION = 1,
   PEN_DESCRIBED_EXTENT_MAX = 1 << 24, /* of a weight, or of a value for each token */
@@ -83,6 +85,8 @@ struct pen_description {
   uint32_t layer_count;
   const struct pen_described_weight *tied; /* the weight with two names; null: none */
   unsigned char digest[32];                /* SHA-256 of the canonical form */
+  const struct pen_family *
+      *family; /* what gen/families/described.c has made of it; null: not yet */
 };
 
 /* Reads a description. Ends the generator (66 the file cannot be read, 78 it is no description)
