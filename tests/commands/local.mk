@@ -119,6 +119,7 @@ EXTRA_DIST += $(COMMAND_TESTS) \
   %reldir%/muon.py \
   %reldir%/optimizer_groups.py \
   %reldir%/csv_torch.py \
+  %reldir%/described_torch.py \
   %reldir%/families_torch.py \
   %reldir%/report_damage.py \
   %reldir%/report_page.py \
