@@ -7,6 +7,7 @@
  *   families.c  finds a family, lists the blocks of a model
  *   language.c  tokens and loss of all language models; rotary.c the blocks of Llama-like models
  *   mlp.c gemma3.c gpt2.c llama.c mistral.c qwen2.c qwen3.c  one family each
+ *   described.c  a family of a description; described_ops.c appends its ops
  *
  */
 #ifndef PEN_FAMILIES_H
@@ -19,6 +20,9 @@
 #include "gen/topology/topology.h"
 
 const struct pen_family *pen_family_find(enum pen_family_kind kind);
+/* The family of a topology: one of those, or what its description makes. Fails (78) if an op of the
+ * description does not match its row. */
+const struct pen_family *pen_family_of(const struct pen_topology *topology);
 bool pen_family_needs_tokens(const struct pen_family *family);
 /* All blocks of a model of that many layers, in order. */
 struct pen_model_block *pen_family_blocks(const struct pen_family *family, uint32_t layers,

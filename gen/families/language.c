@@ -26,8 +26,7 @@ uint32_t pen_language_starts_of(struct pen_graph *graph) {
   return has_starts(graph->topology) ? pen_graph_data(graph, &pen_language_starts) : PEN_NONE;
 }
 
-/* The rows of a chunk of logits; 0: all at once. */
-static int64_t chunk_of(const struct pen_graph *graph) {
+int64_t pen_language_chunk(const struct pen_graph *graph) {
   const int64_t rows = graph->topology->model_loss_rows;
   return rows < graph->rows ? rows : 0;
 }
@@ -37,8 +36,9 @@ static int64_t chunk_of(const struct pen_graph *graph) {
 static void split_head(struct pen_graph *graph, uint32_t x, const char *weight) {
   if (graph->topology->generates && graph->topology->tensor_parallel_ranks == 1)
     pen_op_head_joined(graph, x, weight, DEVIATION, &pen_language_targets);
-  else if (chunk_of(graph) > 0)
-    pen_op_head_chunks(graph, x, weight, DEVIATION, &pen_language_targets, chunk_of(graph));
+  else if (pen_language_chunk(graph) > 0)
+    pen_op_head_chunks(graph, x, weight, DEVIATION, &pen_language_targets,
+                       pen_language_chunk(graph));
   else
     pen_op_head_columns(graph, x, weight, DEVIATION, &pen_language_targets);
 }
@@ -56,9 +56,9 @@ uint32_t pen_language_head(struct pen_graph *graph, uint32_t layer, uint32_t x) 
                         ? pen_graph_tied_weight(graph, name, t->model_vocab, t->model_hidden)
                         : pen_graph_weight(graph, name, t->model_vocab, t->model_hidden,
                                            PEN_INITIAL_NORMAL, DEVIATION);
-  if (chunk_of(graph) > 0) {
+  if (pen_language_chunk(graph) > 0) {
     pen_op_head_loss(graph, x, weight, pen_graph_data(graph, &pen_language_targets),
-                     chunk_of(graph));
+                     pen_language_chunk(graph));
     return PEN_NONE;
   }
   uint32_t logits = pen_op_linear(graph, "logits", x, weight, PEN_NONE);

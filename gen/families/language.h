@@ -14,6 +14,9 @@ extern const struct pen_declared pen_language_starts;
 /* Its value, or PEN_NONE: every sequence is one document. */
 uint32_t pen_language_starts_of(struct pen_graph *graph);
 
+/* The rows of a chunk of logits, by model.loss_rows; 0: all at once. */
+int64_t pen_language_chunk(const struct pen_graph *graph);
+
 /* The block lm_head: logits and the loss. The weight is lm_head.weight (vocab, hidden), initially
  * normal with standard deviation 0.02, or with model.tie_embeddings the family's embedding. */
 uint32_t pen_language_head(struct pen_graph *graph, uint32_t layer, uint32_t x);

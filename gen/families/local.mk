@@ -1,5 +1,11 @@
 # gen/families: the model families
 libgen_a_SOURCES += \
+  %reldir%/described.c \
+  %reldir%/described.h \
+  %reldir%/described_kind.c \
+  %reldir%/described_kind.h \
+  %reldir%/described_ops.c \
+  %reldir%/described_ops.h \
   %reldir%/families.c \
   %reldir%/families.h \
   %reldir%/gemma3.c \

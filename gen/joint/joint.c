@@ -75,7 +75,7 @@ struct balance {
 /* The partition of another partition.balance; NULL: that leaves a stage without a block. */
 static const struct pen_partition *balanced(const struct pen_topology *t, struct balance balance) {
   struct pen_topology copy = *t;
-  const struct pen_family *family = pen_family_find(t->model_family);
+  const struct pen_family *family = pen_family_of(t);
   copy.partition_balance = balance.kind;
   if (balance.kind == PEN_BALANCE_TIME)
     return pen_partition(&copy, family, pen_block_costs(&copy, family, balance.splits));

@@ -124,9 +124,9 @@ static void optimizer_file(struct pen_plan *plan, struct pen_weight *weights) {
 /* Settings that change what the weights mean but not their shapes. */
 static bool belongs_to_model(const char *line) {
   static const char *const settings[] = {
-      "model.family ",         "model.heads ",  "model.kv_heads ",
-      "model.head_dim ",       "model.rope_",   "model.norm_epsilon ",
-      "model.tie_embeddings ", "model.window ", "model.query_scalar "};
+      "model.family ",   "model.description ", "model.heads ",        "model.kv_heads ",
+      "model.head_dim ", "model.rope_",        "model.norm_epsilon ", "model.tie_embeddings ",
+      "model.window ",   "model.query_scalar "};
   for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
     if (strncmp(line, settings[i], strlen(settings[i])) == 0) return true;
   return false;

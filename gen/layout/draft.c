@@ -19,7 +19,7 @@
 
 const struct pen_partition *pen_divide(const struct pen_topology *topology,
                                        const uint32_t *first_block) {
-  const struct pen_family *family = pen_family_find(topology->model_family);
+  const struct pen_family *family = pen_family_of(topology);
   if (first_block) return pen_partition_of_blocks(topology, family, first_block);
   const struct pen_block_costs *costs = NULL;
   if (pen_partition_by_time(topology)) {

@@ -70,7 +70,7 @@ static const char *config_json(const struct pen_topology *t, const struct pen_fa
 
 struct pen_plan *pen_plan_header(const struct pen_topology *t,
                                  const struct pen_partition *partition) {
-  const struct pen_family *family = pen_family_find(t->model_family);
+  const struct pen_family *family = pen_family_of(t);
   const struct pen_schedule *schedule = pen_schedule_of(t->pipeline_schedule);
   struct pen_plan *plan = pen_new(1, sizeof *plan);
   plan->name = t->name;

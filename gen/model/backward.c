@@ -3,7 +3,8 @@
  * The forward ops are processed in reverse order. For each op, the PEN_PASS rules pass the gradient
  * of an output to an input unchanged, the I rules compute input gradients, and the W rules
  * accumulate weight gradients. The gradient of a value with several readers is a sum: each next op
- * that contributes gets the sum so far as its addend ("+" in the rule). Gradients that are not
+ * that contributes gets the sum so far as its addend ("+" in the rule); what a rule without one, or
+ * PEN_PASS, gives is added by ADD. So readers are added in reverse order. Gradients that are not
  * needed (of inputs of the model and of frozen weights) are not computed. The ops of I and W go to
  * two lists; for B both go to one list, so that each W op directly follows its I op.
  *
@@ -57,6 +58,23 @@ static uint32_t *gradient_of(struct backward_pass *pass, const struct pen_op *fo
   if (!pass->of_split || !pen_op_shares(pass->graph, forward, (uint32_t)k))
     return &pass->gradient[value];
   return &pass->of_split[value * splits + pen_split_of_op(pass->graph, forward)];
+}
+
+/* What an op gives for the gradient of operand k of a forward op, besides the sum so far. */
+static void add_gradient(struct backward_pass *pass, const struct pen_op *forward, int k,
+                         uint32_t given) {
+  struct pen_graph *graph = pass->graph;
+  uint32_t *sum = gradient_of(pass, forward, k);
+  const struct pen_value *value = &graph->value[forward->operand[k]];
+  if (*sum == PEN_NONE) {
+    *sum = given;
+    return;
+  }
+  const char *name = pen_text("%s'%s", value->name, value->is_copy ? "" : pass->suffix);
+  const struct pen_op *add =
+      pen_append_with_outputs(graph, pass->input_list, PEN_OP_ADD, name, (uint32_t[]){*sum, given},
+                              (int64_t[]){(int64_t)value->elements}, 1, PEN_ROLE_ACTIVATION);
+  *sum = add->operand[2];
 }
 
 /* Appends the sum of the gradients of all splits, except the last addition; false: there are none.
@@ -131,8 +149,7 @@ static uint32_t sum_tokens(struct backward_pass *pass, const struct pen_op *forw
   return pen_sum_over_tensor_ranks(pass->graph, list, value, pass->graph->value[value].name);
 }
 
-/* An output of a backward op: a new gradient value (which becomes the sum so far), a private
- * tensor, or an accumulator. */
+/* An output of a backward op: a new gradient value, a private tensor, or an accumulator. */
 static uint32_t output_of(struct backward_pass *pass, const struct pen_op *forward,
                           const struct pen_rule_operand *word, const struct pen_operand *operand,
                           const struct pen_op *backward) {
@@ -146,10 +163,7 @@ static uint32_t output_of(struct backward_pass *pass, const struct pen_op *forwa
   uint32_t made =
       pen_graph_value(graph, name, pen_operand_dtype(operand, backward->dtype), PEN_ROLE_ACTIVATION,
                       pen_operand_elements(operand, backward->dim));
-  if (word->mark == '*')
-    pass->private_value[word->operand] = made;
-  else
-    *gradient_of(pass, forward, word->operand) = made;
+  if (word->mark == '*') pass->private_value[word->operand] = made;
   pen_place_as(graph, made, target);
   if (pen_op_shares(graph, forward, (uint32_t)word->operand))
     graph->value[made].place[PEN_TENSOR] = PEN_PARTIAL;
@@ -171,6 +185,24 @@ static bool waits_for_splits(struct backward_pass *pass, const struct pen_gradie
       pass->graph, pass->weight_list, &sum,
       pen_text("%s*%s", pass->graph->value[weight].name, pass->suffix), PEN_ROLE_ACTIVATION);
   return false;
+}
+
+/* Adds the gradients that a backward op makes to the sums so far, of which the first may have one
+ * as its addend. */
+static void store_gradients(struct backward_pass *pass, const struct pen_gradient_rule *rule,
+                            const struct pen_op *forward, const struct pen_op *backward) {
+  bool has_addend = false;
+  for (size_t i = 0; i < rule->input_count; i++)
+    has_addend = has_addend || rule->word[i].mark == '+';
+  for (size_t i = rule->input_count; i < rule->count; i++) {
+    const struct pen_rule_operand *word = &rule->word[i];
+    const bool accumulates = pen_signature_of(rule->backward)->operand[i].accumulates;
+    if (word->mark != '\'' || accumulates || backward->operand[i] == PEN_NONE) continue;
+    if (has_addend && i == rule->input_count)
+      *gradient_of(pass, forward, word->operand) = backward->operand[i];
+    else
+      add_gradient(pass, forward, word->operand, backward->operand[i]);
+  }
 }
 
 static void apply_rule(struct backward_pass *pass, const struct pen_gradient_rule *rule,
@@ -201,6 +233,7 @@ static void apply_rule(struct backward_pass *pass, const struct pen_gradient_rul
   for (size_t i = input_count; i < count; i++)
     op.operand[i] = output_of(pass, forward, &rule->word[i], &signature->operand[i], &op);
   *pen_op_append(list, rule->backward) = op;
+  store_gradients(pass, rule, forward, &op);
 }
 
 /* Passes gradients through unchanged, by the PEN_PASS rules. */
@@ -212,11 +245,8 @@ static void pass_through(struct backward_pass *pass, const struct pen_op *forwar
       continue;
     uint32_t input = forward->operand[rules[i].input], output = forward->operand[rules[i].output];
     if (input == PEN_NONE || !pass->graph->value[input].needs_gradient) continue;
-    if (pass->gradient[output] == PEN_NONE) continue;
-    if (pass->gradient[input] != PEN_NONE)
-      pen_stop(PEN_EXIT_INTERNAL, "derive: %s has two gradients and no op to add them",
-               pass->graph->value[input].name);
-    pass->gradient[input] = pass->gradient[output];
+    if (pass->gradient[output] != PEN_NONE)
+      add_gradient(pass, forward, rules[i].input, pass->gradient[output]);
   }
 }
 

@@ -50,8 +50,14 @@ struct pen_block_kind {
       *reads[PEN_BLOCK_READS_MAX]; /* inputs of the step, before the first null */
 };
 
+struct pen_model_block;
+
 struct pen_family {
   const char *name; /* as in families.def */
+  /* A model that a description lists: [block_count] instead of the next members. The first `period`
+   * layers have all kinds. */
+  const struct pen_model_block *block;
+  uint32_t block_count;
   const struct pen_block_kind *before, *layer,
       *after; /* once at the start; in every layer; once at the end */
   /* The kinds of every `period`-th layer, if they are others: with the same names and tensors. */
@@ -70,6 +76,7 @@ struct pen_model_block {
   uint32_t layer;   /* its layer; PEN_NONE: before or after all layers */
   bool begins_layer;
   const struct pen_block_kind *kind;
+  const char *prefix; /* described: of the names of its weights, "model.layers.3." */
 };
 
 #endif

@@ -3,8 +3,8 @@
  * The first and the last program that use a value decide its segment: within one program SCRATCH;
  * from F to I SAVED_I; from F to W SAVED_W; from I to W KEPT_W. Values that cross the border of the
  * stage have segments of their own, and so have gradients of one microbatch, which peers read. An
- * output that may alias an input ("@" in ops.def) uses its memory if no later op reads that input.
- */
+ * output that may alias an input ("@" in ops.def) uses its memory if no later op reads that input,
+ * and the op does not read it twice. */
 #include "gen/model/liveness.h"
 #include "gen/base/arena.h"
 #include "gen/model/op_signature.h"
@@ -58,6 +58,12 @@ static bool is_free_to_share(const struct pen_graph *graph, uint32_t value) {
          value != graph->input_gradient;
 }
 
+static bool reads_twice(const struct pen_op *op, uint32_t input_count, uint32_t value) {
+  uint32_t readers = 0;
+  for (uint32_t k = 0; k < input_count; k++) readers += op->operand[k] == value;
+  return readers > 1;
+}
+
 /* Lets outputs of a program use the memory of inputs whose last use is that op. */
 static void share_storage(struct pen_graph *graph, const struct history *history,
                           const struct live_range *range, uint32_t place) {
@@ -69,7 +75,9 @@ static void share_storage(struct pen_graph *graph, const struct history *history
       if (signature->operand[k].alias < 0) continue;
       uint32_t input = op->operand[signature->operand[k].alias], output = op->operand[k];
       if (!is_free_to_share(graph, input) || !is_free_to_share(graph, output)) continue;
-      if (range[input].last_use > moment_of(place, i)) continue;
+      if (range[input].last_use > moment_of(place, i) ||
+          reads_twice(op, signature->input_count, input))
+        continue;
       graph->value[output].storage = graph->value[input].storage;
     }
   }

@@ -7,6 +7,9 @@ libgen_a_SOURCES += \
   %reldir%/blocks.h \
   %reldir%/builder.c \
   %reldir%/builder.h \
+  %reldir%/by_row.c \
+  %reldir%/by_row.h \
+  %reldir%/described.def \
   %reldir%/exchanges.c \
   %reldir%/exchanges.h \
   %reldir%/fuse.c \

@@ -39,19 +39,23 @@ struct partition_units {
 
 static bool cuts_blocks(const struct pen_topology *t) { return t->partition_unit == PEN_CUT_BLOCK; }
 
-static struct partition_units units_of(const struct pen_topology *t,
-                                       const struct pen_partition *p) {
-  struct partition_units units = {.name = pen_enum_text(pen_enum_cut_unit, (int)t->partition_unit),
+static struct partition_units units_by(enum pen_cut_unit kind, const struct pen_partition *p) {
+  struct partition_units units = {.name = pen_enum_text(pen_enum_cut_unit, (int)kind),
                                   .block = pen_new(p->stages.block_count + 1u, sizeof(uint32_t))};
   uint32_t past = 0;
   for (uint32_t b = 0; b < p->stages.block_count; b++) {
     bool within = p->stages.block[b].layer != PEN_NONE;
-    if (p->stages.block[b].begins_layer || (within && cuts_blocks(t)))
+    if (p->stages.block[b].begins_layer || (within && kind == PEN_CUT_BLOCK))
       units.block[units.count++] = b;
     if (within) past = b + 1;
   }
   units.block[units.count] = past;
   return units;
+}
+
+static struct partition_units units_of(const struct pen_topology *t,
+                                       const struct pen_partition *p) {
+  return units_by(t->partition_unit, p);
 }
 
 /* ---- evenly ---- */
@@ -116,9 +120,9 @@ static void cut_as_listed(const struct pen_topology *t, const struct pen_partiti
   if (sum != t->model_layers)
     pen_topology_fail(t, "partition.layers", "counts whose sum is model.layers = %lld, not %lld",
                       (long long)t->model_layers, (long long)sum);
-  uint32_t parts = units_of(t, p).count / (uint32_t)t->model_layers, *block = units_of(t, p).block;
+  const uint32_t *block = units_by(PEN_CUT_LAYER, p).block;
   for (uint32_t stage = 0; stage < stages; stage++) {
-    cut[stage] = stage ? block[first * parts] : 0;
+    cut[stage] = stage ? block[first] : 0;
     first += (uint32_t)list->value[stage];
   }
 }

@@ -44,7 +44,7 @@ static const char *actions_of(uint32_t stages, uint32_t microbatches) {
 
 /* Every block is a stage. */
 static void divide(struct pen_topology *t) {
-  const struct pen_family *family = pen_family_find(t->model_family);
+  const struct pen_family *family = pen_family_of(t);
   uint32_t count;
   const int64_t layers = family->period ? (int64_t)family->period : 1;
   t->model_layers = t->model_layers < layers ? t->model_layers : layers;

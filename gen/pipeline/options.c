@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "gen/model/by_row.h"
 #include "gen/schedule/schedule.h"
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
@@ -87,6 +88,10 @@ struct pen_generator_options *pen_generator_options_read(int argc, char **argv) 
   int first = pen_command_line_read(&command_line, argc, argv, options);
   if (options->list_schedules && !options->help) {
     pen_schedules_list(stdout);
+    exit_after_output(command_line.program);
+  }
+  if (options->list_ops && !options->help) {
+    pen_described_rows_list(stdout);
     exit_after_output(command_line.program);
   }
   pen_options_print(&command_line, "Turns a topology file into the static plan of a deployment.",

@@ -14,7 +14,7 @@ struct pen_generator_options {
   struct pen_texts overrides; /* of -s, in order */
   uint64_t search_seconds, search_seed;
   bool search_seconds_given, search_seed_given;
-  bool arrows, blocks, check, critical, robustness, list_schedules, help, version;
+  bool arrows, blocks, check, critical, robustness, list_ops, list_schedules, help, version;
 };
 
 /* Reads the command line. --help, --version and --list-schedules print and exit 0; an error prints

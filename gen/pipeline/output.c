@@ -27,6 +27,7 @@
 #include "gen/verify/promela.h"
 #include "gen/views/report_json.h"
 #include "gen/views/shapes_json.h"
+#include "gen/topology/named_file.h"
 #include "gen/topology/source.h"
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
@@ -80,11 +81,10 @@ static const char *command_text(const struct pen_result *result,
                                 const struct pen_generator_options *options) {
   const char *text = "penstock-gen";
   for (size_t i = 0; i < options->overrides.count; i++) {
-    static const char file[] = "pipeline.schedule_file=";
-    bool path = strncmp(options->overrides.text[i], file, sizeof file - 1) == 0;
+    const char *override = options->overrides.text[i];
+    const size_t prefix = pen_named_file_prefix(override);
     const char *value =
-        path ? pen_text("%s%s", file, base_name(options->overrides.text[i] + sizeof file - 1))
-             : options->overrides.text[i];
+        prefix ? pen_text("%.*s%s", (int)prefix, override, base_name(override + prefix)) : override;
     text = pen_text("%s -s %s", text, shell_word(value));
   }
   if (options->name) text = pen_text("%s --name=%s", text, shell_word(options->name));

@@ -246,8 +246,7 @@ struct pen_result pen_pipeline_choose(const struct pen_topology *topology,
   const struct pen_result result = choose(topology, options, measured);
   if (!topology->cuts_by_default || !pen_layout_excess(topology, result.plan)) return result;
   const struct pen_topology *by_count = topology_by(topology, PEN_BALANCE_COUNT, PEN_CUT_LAYER);
-  if (!pen_partition_divides_evenly(by_count, pen_family_find(topology->model_family)))
-    return result;
+  if (!pen_partition_divides_evenly(by_count, pen_family_of(topology))) return result;
   const struct pen_result other = choose(by_count, options, measured);
   if (pen_layout_excess(topology, other.plan)) return result;
   pen_topology_hint(

@@ -3,6 +3,7 @@
 #include "gen/planner/write_topology.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -11,6 +12,7 @@
 #include "gen/base/error.h"
 #include "gen/base/escape.h"
 #include "gen/base/version.h"
+#include "gen/topology/description.h"
 #include "gen/topology/settings.h"
 #include "gen/topology/value.h"
 
@@ -77,6 +79,19 @@ static const char *value_text(const struct pen_topology *t, const struct pen_set
                                                 ((const struct pen_chosen *)field)->value[0]));
 }
 
+/* The topology with the path of its description as `output`, in perhaps another folder, needs it.
+ */
+static struct pen_topology with_path(const struct pen_topology *t, const char *output) {
+  struct pen_topology copy = *t;
+  if (!t->description) return copy;
+  const char *path = t->description->path;
+  const bool here = !strchr(path, '/') && !strchr(output, '/');
+  char *whole = here || *path == '/' ? NULL : realpath(path, NULL);
+  copy.model_description = whole ? pen_text("%s", whole) : path;
+  free(whole);
+  return copy;
+}
+
 static void write_groups(FILE *out, const struct pen_topology *t) {
   const char *group = "";
   for (size_t i = 0; i < pen_setting_count; i++) {
@@ -109,8 +124,11 @@ void pen_write_topology(const struct pen_planner *planner, const struct pen_plan
           pen_comment_text(base_name(planner->written->path)), written->step,
           result->unit + strlen("in "),
           (unsigned long long)((written->arena_bytes + (1 << 20) - 1) >> 20), PEN_VERSION_TEXT);
-  write_groups(out, pen_written_topology(planner, &written->choice,
-                                         written->searched ? &planner->options->seconds : NULL));
+  const struct pen_topology topology =
+      with_path(pen_written_topology(planner, &written->choice,
+                                     written->searched ? &planner->options->seconds : NULL),
+                output);
+  write_groups(out, &topology);
   const bool failed = ferror(out) != 0;
   if (fclose(out) || failed || (replaces && rename(path, output))) {
     const int cause = errno;

@@ -5,15 +5,20 @@
 #include <nettle/sha2.h>
 
 #include "gen/base/arena.h"
+#include "gen/topology/described_settings.h"
+#include "gen/topology/description.h"
 #include "gen/topology/fallback.h"
 #include "gen/topology/topology.h"
 #include "gen/topology/settings.h"
 #include "gen/topology/value.h"
 #include "gen/topology/weight_optimizer.h"
 
-/* For a schedule file, the SHA-256 of its content instead of its path. */
+/* For files, the SHA-256 of their content instead of the path: of a schedule file as it is, of a
+ * description in canonical form. */
 static const char *canonical_value(const struct pen_topology *topology,
                                    const struct pen_setting *setting) {
+  if (setting->offset == offsetof(struct pen_topology, model_description) && topology->description)
+    return pen_text("sha256 %s", pen_hex(topology->description->digest, SHA256_DIGEST_SIZE));
   if (setting->offset != offsetof(struct pen_topology, pipeline_schedule_file))
     return pen_value_text(topology, setting);
   if (!topology->schedule_text) return NULL;
@@ -38,9 +43,10 @@ static const char *fallbacks_text(const struct pen_topology *topology) {
 }
 
 /* Whether a setting decides on what a binary does: not those of penstock-plan, nor what a log alone
- * shows, nor those of an optimizer that no tensor has. */
+ * shows, nor those of an optimizer that no tensor has, nor what a description says. */
 static bool decides(const struct pen_topology *topology, const struct pen_setting *setting) {
   return strcmp(setting->group, "plan") != 0 && strcmp(setting->name, "peak_tflops") != 0 &&
+         !(topology->description && pen_description_replaces(setting)) &&
          pen_optimizer_has_setting(topology, setting);
 }
 

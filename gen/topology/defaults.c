@@ -93,7 +93,7 @@ void pen_topology_require(struct pen_topology *topology) {
   require_schedule(topology);
   const struct pen_family_row *family = pen_family_row_of(topology->model_family);
   require_settings(topology, "model.layers model.hidden model.sequence", "");
-  if (family->needs_tokens)
+  if (family->needs_tokens && !topology->description)
     require_settings(topology, "model.heads model.ffn model.vocab",
                      pen_text("family %s needs it: ", family->name));
   if (family->windows == PEN_WINDOW_LOCAL_LAYERS)
@@ -181,6 +181,7 @@ static void default_model(struct pen_topology *t) {
     t->model_window = -1; /* no value, which is no part of the model's digest */
   if (has_local && !t->has_model_rope_local_theta) t->model_rope_local_theta = LOCAL_THETA;
   if (!t->has_model_loss) t->model_loss = family->loss;
+  if (t->description) return; /* described_settings.c has set the rest */
   if (!t->has_model_tie_embeddings) t->model_tie_embeddings = family->ties;
   if (!family->needs_tokens) return;
   if (!t->has_model_kv_heads) t->model_kv_heads = t->model_heads;

@@ -7,6 +7,12 @@ libgen_a_SOURCES += \
   %reldir%/data_parallel.h \
   %reldir%/defaults.c \
   %reldir%/defaults.h \
+  %reldir%/described_settings.c \
+  %reldir%/described_settings.h \
+  %reldir%/description.c \
+  %reldir%/description.h \
+  %reldir%/description_json.c \
+  %reldir%/description_json.h \
   %reldir%/fallback.c \
   %reldir%/fallback.h \
   %reldir%/families.def \
@@ -16,6 +22,8 @@ libgen_a_SOURCES += \
   %reldir%/literal.h \
   %reldir%/message.c \
   %reldir%/message.h \
+  %reldir%/named_file.c \
+  %reldir%/named_file.h \
   %reldir%/read.c \
   %reldir%/schedule_table.c \
   %reldir%/schedule_table.h \

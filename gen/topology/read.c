@@ -14,7 +14,7 @@
  * `FILE:LINE: GROUP.NAME = VALUE: what is allowed`; it begins with `-s` for an override, and with
  * FILE for a default or a missing setting (docs/contracts.md section 10). An unknown name ends the
  * generator and suggests the nearest known name. The source digest is over the files, the overrides
- * and the content of pipeline.schedule_file. */
+ * and the content of pipeline.schedule_file and model.description. */
 #include "gen/topology/topology.h"
 
 #include <stdio.h>
@@ -28,8 +28,11 @@
 #include "gen/topology/settings.h"
 #include "gen/topology/source_value.h"
 #include "gen/topology/defaults.h"
+#include "gen/topology/described_settings.h"
+#include "gen/topology/description.h"
 #include "gen/topology/fallback.h"
 #include "gen/topology/message.h"
+#include "gen/topology/named_file.h"
 #include "gen/topology/shapes.h"
 #include "gen/topology/validate.h"
 #include "gen/topology/weight_optimizer.h"
@@ -342,10 +345,10 @@ static struct pen_topology *read_written(const char *path, const char *const *ov
   take_file(topology, pen_source_read(path, hash));
   for (size_t i = 0; i < override_count; i++) {
     take_override(topology, override[i]);
-    if (!strncmp(override[i], "pipeline.schedule_file=", strlen("pipeline.schedule_file=")))
-      continue; /* the digest has its content, below */
+    if (pen_named_file_prefix(override[i])) continue; /* the digest has its content, below */
     sha256_update(hash, strlen(override[i]) + 1, (const uint8_t *) override[i]);
   }
+  pen_topology_take_description(topology);
   return topology;
 }
 
@@ -375,6 +378,8 @@ static struct pen_topology *complete(struct pen_topology *topology, struct sha25
   for (uint32_t f = 0; f < topology->fallback_count; f++)
     topology->fallbacks[f] = fallback_of(written, topology, f);
   sha256_update(hash, topology->schedule_bytes, (const uint8_t *)topology->schedule_text);
+  if (topology->description)
+    sha256_update(hash, sizeof topology->description->digest, topology->description->digest);
   sha256_digest(hash, sizeof topology->source_digest, topology->source_digest);
   return topology;
 }

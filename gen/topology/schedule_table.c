@@ -1,5 +1,6 @@
 /* schedule_table.c: the table of schedules, and what its columns mean for a topology. */
 #include "gen/topology/schedule_table.h"
+#include "gen/topology/named_file.h"
 
 #include <ctype.h>
 #include <stdlib.h>
@@ -34,17 +35,9 @@ bool pen_schedule_splits(const struct pen_schedule *schedule, const struct pen_t
          (schedule->split == PEN_SPLIT_SETTING && topology->pipeline_zero_bubble);
 }
 
-/* The path is relative to the file that sets it; with -s, to the current folder. */
-static const char *schedule_file_path(const struct pen_topology *t) {
-  const char *named = t->pipeline_schedule_file;
-  const char *by = t->origin[pen_setting_find_path("pipeline.schedule_file") - pen_settings].file;
-  const char *slash = by ? strrchr(by, '/') : NULL;
-  return *named == '/' || !slash ? named : pen_text("%.*s%s", (int)(slash - by) + 1, by, named);
-}
-
 void pen_topology_read_schedule_file(struct pen_topology *t) {
   struct pen_input_error error;
-  t->schedule_path = schedule_file_path(t);
+  t->schedule_path = pen_named_file_path(t, "pipeline.schedule_file", t->pipeline_schedule_file);
   char *read = pen_input_read(t->schedule_path, PEN_INPUT_TABLE, &t->schedule_bytes, &error);
   if (read == NULL) pen_stop(error.status, "%s: %s", t->schedule_path, error.text);
   char *text = pen_new(t->schedule_bytes + 1, 1);
@@ -53,10 +46,7 @@ void pen_topology_read_schedule_file(struct pen_topology *t) {
   const size_t mark = pen_mark_bytes(text, t->schedule_bytes);
   t->schedule_text = text + mark;
   t->schedule_bytes -= mark;
-  const char **source = pen_new(t->sources.count + 1, sizeof *source);
-  memcpy(source, t->sources.value, t->sources.count * sizeof *source);
-  source[t->sources.count] = t->schedule_path;
-  t->sources = (struct pen_strings){.count = t->sources.count + 1, .value = source};
+  pen_named_file_add(t, t->schedule_path);
 }
 
 /* In a loop, all stages of rank 0 are multiples of the number of ranks; in a V, some are 2 x ranks

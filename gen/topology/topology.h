@@ -8,6 +8,7 @@
  *   source.c    the file as text           schedules.def  what each schedule needs and allows
  *   value.c     text to values and back    families.def   what each model family needs
  *   defaults.c  missing settings           validate.c     settings that contradict each other
+ *   description.c  a model that the user describes
  */
 #ifndef PEN_TOPOLOGY_H
 #define PEN_TOPOLOGY_H
@@ -48,6 +49,7 @@ struct pen_origin {
   const char *former_name; /* null: set by its present name */
 };
 
+struct pen_description;     /* description.h */
 struct pen_fallback;        /* fallback.h */
 struct pen_measured_links;  /* gen/timing/measured_links.h */
 struct pen_optimizer_group; /* weight_optimizer.h */
@@ -77,6 +79,7 @@ struct pen_topology {
                                 schedules */
   const char *schedule_text;
   size_t schedule_bytes;
+  const struct pen_description *description; /* of model.description; null: another family */
   int64_t sequence;       /* of this sequence-length bucket; model.sequence is the longest */
   int64_t cached_prompts; /* of a step of generation with a cache; 0: another step */
   bool generates;         /* a step of generation: one token of each sequence has logits */

@@ -147,7 +147,7 @@ static void check_model(const struct pen_topology *t) {
         family->name, family->needs_tokens ? "targets" : "no targets");
   check_window(t, family);
   check_biases(t, family);
-  if (!family->needs_tokens) return;
+  if (!family->needs_tokens || t->description) return;
   check_heads(t, family->rotary);
   check_rope(t);
 }

@@ -2,10 +2,10 @@
  *
  * Reverse accumulation: the forward ops in reverse order; for each op first the rules PEN_PASS of
  * ops.def, then PEN_GRADIENT for inputs, then for weights. Where a value has several users, each
- * op's gradient has the sum so far as its addend ("+"). Where the ops of all splits read a
- * whole value, each split has such a sum, and they are added pairwise. Gradients that nothing
- * needs, of data and of frozen weights, have no term. The gradient of what a loss reads is the
- * loss's own output.
+ * op's gradient has the sum so far as its addend ("+"), or is added to it by ADD. Where the ops of
+ * all splits read a whole value, each split has such a sum, and they are added pairwise. Gradients
+ * that nothing needs, of data and of frozen weights, have no term. The gradient of what a loss
+ * reads is the loss's own output.
  *
  * Where the tensor ranks share the tokens of a value (ALL_GATHER_SEQUENCE, ALL_TO_ALL_PARTIAL),
  * each has the gradient of its own shard of them, also of the value that has all tokens. An op that
@@ -242,12 +242,19 @@ static uint32_t accumulator_of(const struct pen_derivative *d, const struct pen_
   return weight;
 }
 
-/* Of operand k. `added`: to the sum so far. Else there must be none. */
+/* Of operand k. `added`: to the sum so far. Else ADD adds it, but for splits, of which there must
+ * be none. */
 static void set_gradient(struct pen_derivative *d, uint32_t forward, int k, uint32_t made,
                          bool added) {
   uint32_t *gradient = gradient_of(d, forward, k);
-  if (*gradient && !added) d->lost = forward + 1;
-  *gradient = made;
+  const bool is_sum = *gradient && !added;
+  if (!made) return; /* the output's gradient is absent */
+  if (is_sum && gradient != &d->gradient[operand_value(d, forward, k)]) d->lost = forward + 1;
+  const struct pen_term sum = {.kind = PEN_OP_ADD,
+                               .dtype = d->stage->context->plan->dtype,
+                               .dim = {is_sum ? (int64_t)elements_of(d, made) : 0},
+                               .input = {*gradient, made}};
+  *gradient = is_sum ? pen_term_output(pen_term_add(d->stage->terms, &sum), 2) : made;
 }
 
 /* Does the first output of a rule contain the sum so far? */

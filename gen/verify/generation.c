@@ -13,7 +13,8 @@
  *   positions  a shorter sequence may have a shorter table of them
  *   logits     generation has the product of a row of each sequence, which INDEX_SELECT takes, by
  *              the indices of LAST_TOKENS, from what evaluation multiplies: also where this does it
- *              within the loss, in chunks, or by splits, which generation joins in the same order
+ *              within the loss, in chunks, or by splits, which generation joins in the same order.
+ *              Ops between the product and the loss are the same, and each works row by row
  *
  * All other kinds, numbers, dtypes, weights and inputs are equal. That a cache holds what the same
  * layer wrote at the same slot and position is in cache.c. By induction over the stages, from the
@@ -248,15 +249,47 @@ static uint32_t selected_from(const struct comparison *c, uint32_t x) {
              : 0;
 }
 
+/* Whether an op works row by row: it has no sequence, nor heads. */
+static bool is_by_rows(const struct pen_term *term) {
+  return term->kind < PEN_OP_COUNT && dim_of(term, "sequence") == 0 && dim_of(term, "batch") == 0 &&
+         signature_of(term)->input_count > 0 && !signature_of(term)->is_data;
+}
+
+/* Whether two ops after the products are the same, but for the value that they read first. Their
+ * rows have a ratio of their own. */
+static bool same_row_op(struct comparison *c, const struct pen_term *wanted,
+                        const struct pen_term *found) {
+  uint64_t rows[2];
+  memcpy(rows, c->rows, sizeof rows);
+  memset(c->rows, 0, sizeof c->rows);
+  bool same = wanted->kind == found->kind && is_by_rows(wanted) && same_numbers(c, wanted, found);
+  for (int k = 1; same && k < signature_of(wanted)->input_count; k++)
+    same = wanted->input[k] == found->input[k];
+  memcpy(c->rows, rows, sizeof rows);
+  return same;
+}
+
+/* Goes back from the logits to the products of which ops make them. */
+static bool find_products(struct comparison *c, struct logits *wanted, struct logits *found) {
+  while (wanted->value && found->value && !wanted->x && !found->x) {
+    const struct pen_term *w = term_of(c, wanted->value), *f = term_of(c, found->value);
+    if (w->kind >= PEN_OP_COUNT || !same_row_op(c, w, f)) return false;
+    wanted->value = w->input[0];
+    found->value = f->input[0];
+    find_product(c, wanted);
+    find_product(c, found);
+  }
+  return true;
+}
+
 static bool same_product(const struct comparison *c, uint32_t wanted, uint32_t found) {
   const struct pen_term *w = term_of(c, wanted), *f = term_of(c, found);
   return w->kind == f->kind && w->dtype == f->dtype;
 }
 
-static bool compare_logits(struct comparison *c, const struct logits *wanted,
-                           const struct logits *found) {
-  if (!wanted->x || !found->x || !found->value || wanted->first != found->first ||
-      wanted->vocab != found->vocab ||
+static bool compare_logits(struct comparison *c, struct logits *wanted, struct logits *found) {
+  if (!find_products(c, wanted, found) || !wanted->x || !found->x || !found->value ||
+      wanted->first != found->first || wanted->vocab != found->vocab ||
       (wanted->value && !same_product(c, wanted->value, found->value)))
     return differs(c, wanted->value, found->value);
   return compare(c, wanted->weight, found->weight) &&

@@ -178,7 +178,8 @@ enum pen_put_kind {
   PEN_PUT_KINDS
 };
 
-enum pen_initial { PEN_INITIAL_NORMAL, PEN_INITIAL_ONES, PEN_INITIAL_ZEROS };
+/* CONSTANT: each element is the weight's `deviation`. */
+enum pen_initial { PEN_INITIAL_NORMAL, PEN_INITIAL_ONES, PEN_INITIAL_ZEROS, PEN_INITIAL_CONSTANT };
 
 enum pen_optimizer_kind {
 #define PEN_OPTIMIZER(name, text, moment, second, meaning) PEN_OPTIMIZER_##name,

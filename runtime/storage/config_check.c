@@ -99,11 +99,16 @@ static void name_unknown(const struct pen_model_config *config) {
   }
 }
 
+/* Of a description the operations say what a config.json would. */
+static bool has_settings(const struct pen_plan *plan) {
+  return plan->needs_tokens && strcmp(plan->family, "described") != 0;
+}
+
 static bool find_config(const struct pen_plan *plan, const char *folder, char path[PATH_MAX]) {
   if (pen_path_join(path, folder, "config.json")) {
     pen_fail(PEN_EXIT_NO_INPUT, "%s: %s", folder, strerror(errno));
   }
-  return plan->needs_tokens && access(path, F_OK) == 0;
+  return has_settings(plan) && access(path, F_OK) == 0;
 }
 
 static void fail_for_reasons(const struct pen_model_config *config, int status) {

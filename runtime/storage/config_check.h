@@ -12,7 +12,8 @@
 /* Whether the folder has a config.json. If so, fails (PEN_EXIT_DATA) for keys that ask for what is
  * not supported, and for those that correspond to a setting of the plan and have another value: it
  * names key, value there and value here. Differences in `ignored` keys are taken. Keys that are not
- * known are named in one line. A model that is none of transformers (mlp) is not compared. */
+ * known are named in one line. A model that is none of transformers (mlp, described) is not
+ * compared. */
 bool pen_config_check(const struct pen_plan *plan, const char *folder,
                       const struct pen_texts *ignored);
 

@@ -22,11 +22,10 @@
 
 enum { CHUNK_ELEMENTS = 1 << 16 };
 
-/* A 1, and copies of what is there. */
-static void fill_with_ones(const struct pen_device *device, void *stream, float *out,
-                           size_t count) {
-  static const float one = 1;
-  device->copy_in(out, &one, sizeof one, stream);
+/* The number, and copies of what is there. */
+static void fill_with(const struct pen_device *device, void *stream, float *out, size_t count,
+                      float number) {
+  device->copy_in(out, &number, sizeof number, stream);
   for (size_t n = 1; n < count; n *= 2) {
     device->copy(out + n, out, (n < count - n ? n : count - n) * sizeof *out, stream);
   }
@@ -39,7 +38,9 @@ static void fill(const struct pen_device *device, void *stream, float *out,
   if (weight->initial == PEN_INITIAL_NORMAL) {
     device->normal(out, count, first, key, weight->deviation, stream);
   } else if (weight->initial == PEN_INITIAL_ONES) {
-    fill_with_ones(device, stream, out, count);
+    fill_with(device, stream, out, count, 1);
+  } else if (weight->initial == PEN_INITIAL_CONSTANT) {
+    fill_with(device, stream, out, count, (float)weight->deviation);
   } else {
     device->zero(out, count * sizeof *out, stream);
   }

@@ -25,6 +25,7 @@ COMMAND_TESTS = \
   %reldir%/data_files.t \
   %reldir%/deb.t \
   %reldir%/default_cut.t \
+  %reldir%/described.t \
   %reldir%/dispatch.t \
   %reldir%/diverged.t \
   %reldir%/ends.t \
@@ -118,6 +119,7 @@ EXTRA_DIST += $(COMMAND_TESTS) \
   %reldir%/muon.py \
   %reldir%/optimizer_groups.py \
   %reldir%/csv_torch.py \
+  %reldir%/described_torch.py \
   %reldir%/families_torch.py \
   %reldir%/report_damage.py \
   %reldir%/report_page.py \

@@ -4,7 +4,9 @@ EXTRA_DIST += \
   %reldir%/corpus/actions.tar \
   %reldir%/corpus/costs.tar \
   %reldir%/corpus/csv.tar \
+  %reldir%/corpus/description.tar \
   %reldir%/corpus/topology.tar \
+  %reldir%/described.cfg \
   %reldir%/limits.py \
   %reldir%/limits.sh \
   %reldir%/port.t \

@@ -26,7 +26,7 @@ struct pen_partition *make_partition(uint32_t ranks, uint32_t stages_per_rank,
 }
 
 struct pen_partition *partition_topology(const struct pen_topology *topology) {
-  const struct pen_family *family = pen_family_find(topology->model_family);
+  const struct pen_family *family = pen_family_of(topology);
   if (!pen_partition_by_time(topology)) return pen_partition(topology, family, NULL);
   bool splits = pen_schedule_splits(pen_schedule_of(topology->pipeline_schedule), topology);
   return pen_partition(topology, family, pen_block_costs(topology, family, splits));

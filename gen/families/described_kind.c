@@ -1,0 +1,266 @@
+/* described_kind.c: resolves the names of a kind of units, and matches shapes (see
+ * described_kind.h).
+ *
+ * Shapes are matched for one token: a value of (batch, sequence, width) has `width` elements then,
+ * so that no row of an op can hold parts of two tokens. */
+#include "gen/families/described_kind.h"
+
+#include <string.h>
+
+#include "base/message.h"
+#include "gen/base/arena.h"
+#include "gen/model/op_signature.h"
+#include "runtime/plan/plan.h"
+
+#define FAIL(kind, op, ...) \
+  pen_description_fail((kind)->description, (kind)->from, (op)->from, __VA_ARGS__)
+
+/* ---- names ---- */
+
+/* The value of that name that ops so far have made; PEN_NONE: there is none. */
+static uint32_t find_value(const struct pen_kind *kind, const char *name) {
+  for (uint32_t v = kind->value_count; v-- > 0;)
+    if (strcmp(kind->value[v].name, name) == 0) return v;
+  return PEN_NONE;
+}
+
+static const struct pen_described_input *find_input(const struct pen_description *d,
+                                                    const char *name, size_t bytes) {
+  for (size_t i = 0; i < d->input_count; i++)
+    if (strlen(d->input[i].name) == bytes && memcmp(d->input[i].name, name, bytes) == 0)
+      return &d->input[i];
+  return NULL;
+}
+
+static uint32_t add_value(struct pen_kind *kind, const char *name, uint32_t maker) {
+  PEN_RESERVE(kind->value, kind->value_count + 1);
+  kind->value[kind->value_count] = (struct pen_kind_value){.name = name, .maker = maker};
+  return kind->value_count++;
+}
+
+static const struct pen_operand *operand_row(const struct pen_kind_op *op, int k) {
+  return &pen_signature_of(op->row->kind)->operand[k];
+}
+
+/* An input of the step, which the operand of ops.def names; its share is that of targets. */
+static struct pen_kind_operand data_operand(const struct pen_kind *kind,
+                                            const struct pen_kind_op *op, int k, const char *name) {
+  static const char ending[] = ".share";
+  const char *wanted = operand_row(op, k)->name;
+  const bool share = strcmp(wanted, "share") == 0;
+  size_t bytes = strlen(name);
+  if (share && !pen_ends_in(name, ending, sizeof ending - 1)) bytes = 0;
+  if (share && bytes) bytes -= sizeof ending - 1;
+  const struct pen_described_input *input = find_input(kind->description, name, bytes);
+  const char *from = share ? "targets" : wanted;
+  if (!input || strcmp(pen_described_source_text(input->from), from) != 0)
+    FAIL(kind, op, "%s: operand %s: the input from \"%s\"%s", name, wanted, from,
+         share ? ", with .share" : "");
+  return (struct pen_kind_operand){.source = share ? PEN_OPERAND_SHARE : PEN_OPERAND_INPUT,
+                                   .input = (uint8_t)input->from};
+}
+
+static bool is_constant(const struct pen_kind *kind, uint32_t value) {
+  const uint32_t maker = kind->value[value].maker;
+  return maker != PEN_NONE && kind->op[maker].row->appended == PEN_APPENDED_CONSTANT;
+}
+
+/* A value or a constant of the kind. */
+static struct pen_kind_operand value_operand(const struct pen_kind *kind,
+                                             const struct pen_kind_op *op, int k, const char *name,
+                                             bool constant) {
+  const uint32_t value = find_value(kind, name),
+                 maker = value == PEN_NONE ? PEN_NONE : kind->value[value].maker;
+  const uint32_t place = (uint32_t)(op - kind->op);
+  if (value == PEN_NONE)
+    FAIL(kind, op,
+         "%s: operand %s: there is no such value; what the unit takes, or an op before "
+         "this one makes",
+         name, operand_row(op, k)->name);
+  if (is_constant(kind, value) != constant)
+    FAIL(kind, op, "%s: operand %s: %s", name, operand_row(op, k)->name,
+         constant ? "a constant, which ROPE_TABLE makes" : "a value, not a constant");
+  if (maker != PEN_NONE && kind->op[maker].row->appended == PEN_APPENDED_LOSS)
+    FAIL(kind, op, "%s: operand %s: a value, not the loss", name, operand_row(op, k)->name);
+  kind->value[value].past_read = place + 1;
+  return (struct pen_kind_operand){.source = constant ? PEN_OPERAND_CONSTANT : PEN_OPERAND_VALUE,
+                                   .value = value};
+}
+
+static struct pen_kind_operand read_operand(const struct pen_kind *kind,
+                                            const struct pen_kind_op *op, int k) {
+  const enum pen_operand_class class = pen_operand_class_of(op->row->kind, k);
+  const char *name = (size_t)k < op->from->operand_count ? op->from->operand[k] : NULL;
+  const bool is_weight = name && *name == '.';
+  if (!name && !operand_row(op, k)->optional)
+    FAIL(kind, op, "operand %s is missing", operand_row(op, k)->name);
+  if (!name) return (struct pen_kind_operand){.source = PEN_OPERAND_ABSENT};
+  if (is_weight != (class == PEN_READS_WEIGHT) || strcmp(name, ".") == 0)
+    FAIL(kind, op, "%s: operand %s: %s", name, operand_row(op, k)->name,
+         class == PEN_READS_WEIGHT ? "a weight, whose name begins with a point" : "no weight");
+  switch (class) {
+    case PEN_READS_WEIGHT:
+      return (struct pen_kind_operand){.source = PEN_OPERAND_WEIGHT, .weight = name + 1};
+    case PEN_READS_DATA: return data_operand(kind, op, k, name);
+    default: return value_operand(kind, op, k, name, class == PEN_READS_CONSTANT);
+  }
+}
+
+/* ---- ops ---- */
+
+static void add_outputs(struct pen_kind *kind, struct pen_kind_op *op) {
+  const size_t wanted = (size_t)pen_described_outputs(op->row->kind);
+  if (op->from->output_count != wanted)
+    FAIL(kind, op, "it has %zu outputs, not %zu", wanted, op->from->output_count);
+  op->first_output = kind->value_count;
+  for (size_t n = 0; n < wanted; n++) {
+    const char *name = op->from->output[n];
+    if (*name == '.' || find_value(kind, name) != PEN_NONE ||
+        find_input(kind->description, name, strlen(name)))
+      FAIL(kind, op, "%s: output %zu: a name of its own, without a point in front", name, n);
+    add_value(kind, name, (uint32_t)(op - kind->op));
+  }
+}
+
+static void add_op(struct pen_kind *kind, const struct pen_described_op *from) {
+  struct pen_kind_op *op = &kind->op[kind->op_count];
+  *op = (struct pen_kind_op){.row = pen_described_row_find(from->row), .from = from};
+  if (!op->row)
+    FAIL(kind, op, "there is no such row; a description may name %s", pen_described_row_names());
+  const struct pen_signature *signature = pen_signature_of(op->row->kind);
+  if (from->operand_count > signature->input_count)
+    FAIL(kind, op, "it has at most %d operands, not %zu", signature->input_count,
+         from->operand_count);
+  for (int k = 0; k < signature->input_count; k++) op->operand[k] = read_operand(kind, op, k);
+  add_outputs(kind, op);
+  kind->op_count++;
+}
+
+/* ---- the kind ---- */
+
+static bool is_loss(const struct pen_kind *kind, uint32_t op) {
+  return kind->op[op].row->appended == PEN_APPENDED_LOSS;
+}
+
+/* Whether an op makes a row of its value from a row of one value, with weights alone besides. */
+static bool is_by_rows(const struct pen_kind_op *op) {
+  const struct pen_signature *signature = pen_signature_of(op->row->kind);
+  for (int k = 1; k < signature->input_count; k++)
+    if (op->operand[k].source != PEN_OPERAND_WEIGHT && op->operand[k].source != PEN_OPERAND_ABSENT)
+      return false;
+  return op->operand[0].source == PEN_OPERAND_VALUE && pen_described_outputs(op->row->kind) == 1 &&
+         pen_signature_operand(signature, "starts") < 0;
+}
+
+/* The last unit ends with the loss, of logits that a product makes, and perhaps ops that work row
+ * by row: so they may be computed of the last token alone. */
+static void find_head(struct pen_kind *kind) {
+  const struct pen_kind_op *last = &kind->op[kind->op_count - 1];
+  if (!is_loss(kind, kind->op_count - 1)) FAIL(kind, last, "the last op must be CROSS_ENTROPY");
+  const struct pen_kind_op *op = last;
+  uint32_t maker = kind->op_count - 1;
+  do {
+    maker = kind->value[op->operand[0].value].maker;
+    op = maker == PEN_NONE ? NULL : &kind->op[maker];
+  } while (op && is_by_rows(op) && op->row->kind != PEN_OP_LINEAR);
+  if (!op || op->row->kind != PEN_OP_LINEAR || op->operand[2].source != PEN_OPERAND_ABSENT)
+    FAIL(kind, last,
+         "%s: operand logits: what a LINEAR without addend makes, with ops of one value between",
+         kind->value[last->operand[0].value].name);
+  kind->head = maker;
+}
+
+static void check_readers(const struct pen_kind *kind) {
+  for (uint32_t v = 0; v < kind->value_count; v++) {
+    const struct pen_kind_value *value = &kind->value[v];
+    const bool ends = value->maker + 1 == kind->op_count && kind->gives == PEN_NONE;
+    if (value->past_read || v == kind->gives || ends) continue;
+    if (value->maker == PEN_NONE)
+      pen_description_fail(kind->description, kind->from, NULL, "%s: no op reads what it takes",
+                           value->name);
+    FAIL(kind, &kind->op[value->maker], "%s: no op reads it", value->name);
+  }
+}
+
+static void find_given(struct pen_kind *kind) {
+  const char *name = kind->from->gives;
+  if (!name) return;
+  kind->gives = find_value(kind, name);
+  const uint32_t maker = kind->gives == PEN_NONE ? PEN_NONE : kind->value[kind->gives].maker;
+  if (maker == PEN_NONE || is_constant(kind, kind->gives) || is_loss(kind, maker))
+    pen_description_fail(kind->description, kind->from, NULL,
+                         "gives %s: a value that an op of the unit makes", name);
+}
+
+struct pen_kind *pen_described_kind(const struct pen_description *d,
+                                    const struct pen_described_kind *from) {
+  struct pen_kind *kind = pen_new(1, sizeof *kind);
+  *kind = (struct pen_kind){.description = d,
+                            .from = from,
+                            .op = pen_new(from->op_count, sizeof *kind->op),
+                            .takes = PEN_NONE,
+                            .gives = PEN_NONE,
+                            .head = PEN_NONE};
+  if (from->takes && find_input(d, from->takes, strlen(from->takes)))
+    pen_description_fail(d, from, NULL, "takes %s: a name that no input has", from->takes);
+  if (from->takes) kind->takes = add_value(kind, from->takes, PEN_NONE);
+  for (size_t i = 0; i < from->op_count; i++) add_op(kind, &from->op[i]);
+  find_given(kind);
+  if (kind->gives == PEN_NONE) find_head(kind);
+  check_readers(kind);
+  return kind;
+}
+
+/* ---- shapes ---- */
+
+static struct pen_read_shape shape_of(const struct pen_kind *kind, const struct pen_kind_op *op,
+                                      int k, const char *prefix) {
+  const struct pen_kind_operand *operand = &op->operand[k];
+  struct pen_read_shape shape = {.given = operand->source != PEN_OPERAND_ABSENT, .elements = 1};
+  if (operand->source == PEN_OPERAND_VALUE || operand->source == PEN_OPERAND_CONSTANT)
+    shape.elements = kind->value[operand->value].width;
+  if (operand->source != PEN_OPERAND_WEIGHT) return shape;
+  const char *name = pen_text("%s%s", prefix, operand->weight);
+  const struct pen_described_weight *weight = pen_described_weight_find(kind->description, name);
+  if (!weight)
+    FAIL(kind, op, "%s: operand %s: there is no such weight; one of the list weights", name,
+         operand_row(op, k)->name);
+  shape.dim_count = weight->dim_count;
+  for (uint32_t e = 0; e < weight->dim_count; e++) {
+    shape.dim[e] = weight->dim[e];
+    shape.elements *= weight->dim[e];
+  }
+  return shape;
+}
+
+static void set_width(struct pen_kind *kind, const struct pen_kind_op *op, uint32_t value,
+                      uint64_t width, bool is_first) {
+  if (width > PEN_DESCRIBED_EXTENT_MAX)
+    FAIL(kind, op, "%s: at most %d elements for each token", kind->value[value].name,
+         PEN_DESCRIBED_EXTENT_MAX);
+  if (!is_first && kind->value[value].width != width)
+    FAIL(kind, op,
+         "%s has %llu elements for each token, in another unit of the kind %llu: a kind "
+         "of its own",
+         kind->value[value].name, (unsigned long long)width,
+         (unsigned long long)kind->value[value].width);
+  kind->value[value].width = width;
+}
+
+void pen_kind_match_unit(struct pen_kind *kind, const char *prefix, bool is_first) {
+  static const struct pen_step_sizes token = {1, 1, 1, 1};
+  int64_t dim[PEN_DIMS_MAX];
+  double real[PEN_REALS_MAX];
+  if (kind->takes != PEN_NONE) kind->value[kind->takes].width = kind->from->width;
+  for (uint32_t i = 0; i < kind->op_count; i++) {
+    const struct pen_kind_op *op = &kind->op[i];
+    struct pen_read_shape read[PEN_OPERANDS_MAX];
+    for (int k = 0; k < pen_signature_of(op->row->kind)->input_count; k++)
+      read[k] = shape_of(kind, op, k, prefix);
+    const char *wrong = pen_row_dims(op->row, op->from, read, &token, dim, real);
+    if (wrong) FAIL(kind, op, "%s", wrong);
+    for (int n = 0; n < pen_described_outputs(op->row->kind); n++)
+      set_width(kind, op, op->first_output + (uint32_t)n,
+                pen_row_output_elements(op->row->kind, n, dim), is_first);
+  }
+}

@@ -1,0 +1,61 @@
+/* described_kind.h: the ops of a kind of units, with their names resolved. */
+#ifndef PEN_DESCRIBED_KIND_H
+#define PEN_DESCRIBED_KIND_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "gen/model/by_row.h"
+#include "gen/topology/description.h"
+
+enum pen_operand_source {
+  PEN_OPERAND_ABSENT,
+  PEN_OPERAND_VALUE,
+  PEN_OPERAND_CONSTANT,
+  PEN_OPERAND_WEIGHT,
+  PEN_OPERAND_INPUT,
+  PEN_OPERAND_SHARE /* of the targets */
+};
+
+struct pen_kind_operand {
+  uint8_t source;     /* enum pen_operand_source */
+  uint8_t input;      /* enum pen_described_source */
+  uint32_t value;     /* of values and constants: index of the kind's values */
+  const char *weight; /* its name in the unit, without the point: "ln_1.weight" */
+};
+
+struct pen_kind_op {
+  const struct pen_described_row *row;
+  const struct pen_described_op *from;
+  struct pen_kind_operand operand[PEN_OPERANDS_MAX];
+  uint32_t first_output; /* its first value; the others follow */
+};
+
+struct pen_kind_value {
+  const char *name;
+  uint32_t maker;     /* op; PEN_NONE: the unit takes it */
+  uint32_t past_read; /* past the last op that reads it; 0: none does */
+  uint64_t width;     /* elements for each token; of a constant for each position */
+};
+
+struct pen_kind {
+  const struct pen_description *description;
+  const struct pen_described_kind *from;
+  struct pen_kind_op *op;
+  uint32_t op_count;
+  struct pen_kind_value *value;
+  uint32_t value_count;
+  uint32_t takes, gives; /* values; PEN_NONE: nothing */
+  uint32_t head; /* the product that the ops after it make the logits and the loss of; PEN_NONE */
+};
+
+/* Fails (78), with the file, the unit, the op and its line, unless each op has a row, each name is
+ * known, each operand is of the class that the row needs, and each value is read. */
+struct pen_kind *pen_described_kind(const struct pen_description *description,
+                                    const struct pen_described_kind *from);
+
+/* Fails (78) unless the weights of the unit with that prefix and the values have shapes that match
+ * the rows. Sets the widths of values, which are the same in each unit of a kind. */
+void pen_kind_match_unit(struct pen_kind *kind, const char *prefix, bool is_first);
+
+#endif

@@ -1,0 +1,227 @@
+/* described_ops.c: appends the ops of a block of a description (see described_ops.h).
+ *
+ * Most ops are appended as their row says, with the dims that their operands have in this step. The
+ * others are those of which the families know more: a constant is computed at start, attention may
+ * read a cache, and the head and the loss depend on the step: in generation they have the last
+ * token of each sequence, and with model.loss_rows they are one op. */
+#include "gen/families/described_ops.h"
+
+#include <string.h>
+
+#include "gen/base/arena.h"
+#include "gen/base/error.h"
+#include "gen/families/language.h"
+#include "gen/model/append.h"
+#include "gen/model/builder.h"
+#include "gen/model/op_signature.h"
+#include "gen/topology/message.h"
+#include "runtime/plan/plan.h"
+
+/* A block while its ops are appended. */
+struct block_ops {
+  struct pen_graph *graph;
+  const struct pen_kind_block *block;
+  const char *prefix; /* of the names of its weights */
+  uint32_t *value;    /* [value of the kind]: of the graph */
+};
+
+/* An op with what it reads, and its dims in this step. */
+struct sized_op {
+  const struct pen_kind_op *op;
+  int kind;
+  uint32_t input[PEN_OPERANDS_MAX];
+  int64_t dim[PEN_DIMS_MAX];
+  double real[PEN_REALS_MAX];
+};
+
+static struct pen_step_sizes sizes_of(const struct pen_graph *graph) {
+  const struct pen_topology *t = graph->topology;
+  return (struct pen_step_sizes){graph->rows / t->sequence, t->sequence, graph->rows,
+                                 t->model_sequence};
+}
+
+/* ---- operands ---- */
+
+static uint32_t weight_value(struct block_ops *e, const char *suffix) {
+  const struct pen_description *d = e->block->kind->description;
+  const char *name = pen_text("%s%s", e->prefix, suffix);
+  const struct pen_described_weight *weight = pen_described_weight_find(d, name);
+  const bool is_other_name = weight->tied && strcmp(weight->tied, name) == 0;
+  const char *tensor = is_other_name ? weight->name : name;
+  const uint32_t known = pen_weight_of_block(e->graph, tensor);
+  const int64_t rows = (int64_t)weight->dim[0], columns = (int64_t)weight->dim[1];
+  if (known != PEN_NONE) return known;
+  return is_other_name ? pen_graph_tied_weight(e->graph, tensor, rows, columns)
+                       : pen_graph_weight(e->graph, tensor, rows, columns, weight->initial,
+                                          weight->deviation);
+}
+
+/* A table is computed once at start, for all ops with the same one. */
+static uint32_t constant_value(struct block_ops *e, uint32_t index) {
+  struct pen_graph *graph = e->graph;
+  const struct pen_kind_op *op = &e->block->kind->op[e->block->kind->value[index].maker];
+  const struct pen_step_sizes sizes = sizes_of(graph);
+  int64_t dim[PEN_DIMS_MAX];
+  double real[PEN_REALS_MAX];
+  if (pen_row_dims(op->row, op->from, NULL, &sizes, dim, real))
+    pen_stop(PEN_EXIT_INTERNAL, "model: a table of %s has no dims", e->block->kind->from->name);
+  for (size_t i = 0; i < graph->start.count; i++) {
+    const struct pen_op *known = &graph->start.op[i];
+    if (known->kind == op->row->kind && memcmp(known->dim, dim, sizeof dim) == 0 &&
+        memcmp(known->real, real, sizeof real) == 0)
+      return known->operand[0];
+  }
+  const char *name = pen_text("rope_table(%.17g", real[0]);
+  for (int n = 1; n < PEN_REALS_MAX; n++) name = pen_text("%s,%.17g", name, real[n]);
+  struct pen_op *made = pen_append_with_outputs(graph, &graph->start, op->row->kind,
+                                                pen_text("%s,%lld)", name, (long long)dim[1]), NULL,
+                                                dim, PEN_DIMS_MAX, PEN_ROLE_CONSTANT);
+  memcpy(made->real, real, sizeof made->real);
+  return made->operand[0];
+}
+
+/* Where each token's document starts: of an op that does not say it, only over a cache. */
+static uint32_t starts_value(struct block_ops *e, const struct pen_kind_op *op, bool given) {
+  const struct pen_topology *t = e->graph->topology;
+  if (!given && t->batch_packed)
+    pen_description_fail(e->block->kind->description, e->block->kind->from, op->from,
+                         "operand starts is missing, with batch.packed = true");
+  return given || t->cached_prompts > 0 ? pen_language_starts_of(e->graph) : PEN_NONE;
+}
+
+static uint32_t input_value(struct block_ops *e, const struct pen_kind_op *op, int k) {
+  const struct pen_kind_operand *operand = &op->operand[k];
+  const bool given = operand->source != PEN_OPERAND_ABSENT;
+  if (strcmp(pen_signature_of(op->row->kind)->operand[k].name, "starts") == 0)
+    return starts_value(e, op, given);
+  switch (operand->source) {
+    case PEN_OPERAND_VALUE: return e->value[operand->value];
+    case PEN_OPERAND_CONSTANT: return constant_value(e, operand->value);
+    case PEN_OPERAND_WEIGHT: return weight_value(e, operand->weight);
+    case PEN_OPERAND_INPUT:
+      return pen_graph_data(e->graph, operand->input == PEN_SOURCE_TOKENS ? &pen_language_tokens
+                                                                          : &pen_language_targets);
+    case PEN_OPERAND_SHARE:
+      return pen_share_of(e->graph, pen_graph_data(e->graph, &pen_language_targets));
+    default: return PEN_NONE;
+  }
+}
+
+/* ---- ops ---- */
+
+static struct pen_read_shape shape_of(const struct pen_graph *graph, uint32_t value) {
+  if (value == PEN_NONE) return (struct pen_read_shape){.given = false};
+  struct pen_read_shape shape = {.given = true, .elements = graph->value[value].elements};
+  if (graph->value[value].role != PEN_ROLE_WEIGHT) return shape;
+  const struct pen_weight *weight = &graph->weight[graph->value[value].weight];
+  shape.dim_count = weight->dim_count;
+  memcpy(shape.dim, weight->dim, sizeof shape.dim);
+  return shape;
+}
+
+static struct sized_op size_op(struct block_ops *e, const struct pen_kind_op *op) {
+  const struct pen_kind *kind = e->block->kind;
+  struct sized_op sized = {.op = op, .kind = op->row->kind};
+  struct pen_read_shape read[PEN_OPERANDS_MAX] = {{0}};
+  for (int k = 0; k < pen_signature_of(op->row->kind)->input_count; k++) {
+    sized.input[k] = input_value(e, op, k);
+    read[k] = shape_of(e->graph, sized.input[k]);
+  }
+  const struct pen_step_sizes sizes = sizes_of(e->graph);
+  const char *wrong = pen_row_dims(op->row, op->from, read, &sizes, sized.dim, sized.real);
+  if (wrong) pen_description_fail(kind->description, kind->from, op->from, "%s", wrong);
+  return sized;
+}
+
+static int64_t dim_of(const struct sized_op *sized, const char *name) {
+  return sized->dim[pen_signature_dim(pen_signature_of(sized->kind), name)];
+}
+
+/* A sequence has no more tokens than a table of positions. */
+static void check_positions(const struct block_ops *e, const struct sized_op *sized) {
+  const struct pen_topology *t = e->graph->topology;
+  if (sized->kind == PEN_OP_POSITION && dim_of(sized, "positions") < t->sequence)
+    pen_topology_fail(t, "model.sequence", "at most %lld, the positions that %s has",
+                      (long long)dim_of(sized, "positions"), e->block->kind->description->path);
+}
+
+static void append_row(struct block_ops *e, const struct sized_op *sized) {
+  struct pen_graph *graph = e->graph;
+  const struct pen_signature *signature = pen_signature_of(sized->kind);
+  check_positions(e, sized);
+  pen_append_forward(graph, sized->kind, sized->op->from->output[0], sized->input, sized->dim,
+                     signature->dim_count);
+  struct pen_op *made = &graph->forward.op[graph->forward.count - 1];
+  memcpy(made->real, sized->real, sizeof made->real);
+  for (int n = 0; n < pen_described_outputs(sized->kind); n++)
+    e->value[sized->op->first_output + (uint32_t)n] = made->operand[signature->input_count + n];
+}
+
+static void append_attention(struct block_ops *e, const struct sized_op *sized) {
+  const uint32_t *input = sized->input;
+  e->value[sized->op->first_output] =
+      pen_op_attention(e->graph, sized->op->from->output[0], input[0], input[1], input[2], input[3],
+                       dim_of(sized, "heads"), dim_of(sized, "kv_heads"), dim_of(sized, "head_dim"),
+                       dim_of(sized, "window"));
+}
+
+static void append_op(struct block_ops *e, const struct pen_kind_op *op) {
+  const struct sized_op sized = size_op(e, op);
+  if (op->row->appended == PEN_APPENDED_ATTENTION)
+    append_attention(e, &sized);
+  else
+    append_row(e, &sized);
+}
+
+/* The ops that end the model, from the product of the logits on. */
+static void append_head(struct block_ops *e) {
+  struct pen_graph *graph = e->graph;
+  const struct pen_kind *kind = e->block->kind;
+  const struct pen_kind_op *product = &kind->op[kind->head], *loss = &kind->op[kind->op_count - 1];
+  uint32_t x = input_value(e, product, 0);
+  if (graph->topology->generates)
+    x = pen_op_last_tokens(graph, x, pen_graph_data(graph, &pen_language_targets));
+  const uint32_t weight = input_value(e, product, 1);
+  if (product + 1 == loss && pen_language_chunk(graph) > 0) {
+    pen_op_head_loss(graph, x, weight, pen_graph_data(graph, &pen_language_targets),
+                     pen_language_chunk(graph));
+    return;
+  }
+  e->value[product->first_output] =
+      pen_op_linear(graph, product->from->output[0], x, weight, PEN_NONE);
+  for (const struct pen_kind_op *op = product + 1; op < loss; op++) append_op(e, op);
+  pen_op_cross_entropy(graph, e->value[loss->operand[0].value], input_value(e, loss, 1));
+}
+
+/* The weight that the embedding has, too, comes after all other weights of a stage. */
+static void add_other_weights(struct block_ops *e, const struct pen_description *d) {
+  for (uint32_t i = e->block->first; i < e->block->past; i++)
+    for (int k = 0; k < PEN_OPERANDS_MAX; k++) {
+      const struct pen_kind_operand *operand = &e->block->kind->op[i].operand[k];
+      if (operand->source == PEN_OPERAND_WEIGHT &&
+          strcmp(pen_text("%s%s", e->prefix, operand->weight), d->tied->tied) != 0)
+        weight_value(e, operand->weight);
+    }
+}
+
+uint32_t pen_described_emit(struct pen_graph *graph, uint32_t layer, uint32_t x) {
+  (void)layer;
+  const struct pen_model_block *of = &graph->stages->block[graph->block];
+  const struct pen_kind_block *block = (const struct pen_kind_block *)(const void *)of->kind;
+  const struct pen_kind *kind = block->kind;
+  struct block_ops e = {graph, block, of->prefix, pen_new(kind->value_count, sizeof *e.value)};
+  if (block->takes != PEN_NONE) e.value[block->takes] = x;
+  if (kind->head != PEN_NONE && kind->description->tied) add_other_weights(&e, kind->description);
+  for (uint32_t i = block->first; i < block->past; i++) {
+    const struct pen_kind_op *op = &kind->op[i];
+    if (op->row->appended == PEN_APPENDED_CONSTANT) continue;
+    if (i == kind->head) {
+      append_head(&e);
+      break;
+    }
+    append_op(&e, op);
+  }
+  const uint32_t given = block->gives == PEN_NONE ? PEN_NONE : e.value[block->gives];
+  pen_free(e.value);
+  return given;
+}

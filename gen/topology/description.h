@@ -1,0 +1,107 @@
+/* description.h: a model that the user describes: the file of model.description, family described
+ * (docs/contracts.md, "Descriptions").
+ *
+ * The file is JSON. This is its content, checked as far as it can be without the rows of ops.def:
+ * version, keys, types, names, numbers. gen/families/described.c reads the ops.
+ */
+#ifndef PEN_DESCRIPTION_H
+#define PEN_DESCRIPTION_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct pen_family; /* gen/model/blocks.h */
+
+enum {
+  PEN_DESCRIPTION_VERSION = 1,
+  PEN_DESCRIBED_EXTENT_MAX = 1 << 24, /* of a weight, or of a value for each token */
+  PEN_DESCRIBED_OPS_MAX = 4096,       /* of a kind */
+  PEN_DESCRIBED_OUTPUTS_MAX = 4
+};
+
+/* Where the runtime takes an input from. */
+enum pen_described_source { PEN_SOURCE_TOKENS, PEN_SOURCE_TARGETS, PEN_SOURCE_STARTS, PEN_SOURCES };
+
+/* The word of "from", which is also the operand of ops.def that reads it. */
+const char *pen_described_source_text(enum pen_described_source source);
+
+struct pen_described_input {
+  const char *name;
+  enum pen_described_source from;
+};
+
+/* A weight, or one of each layer. */
+struct pen_described_weight {
+  const char *name; /* "h.*.ln_1.weight": * is the number of a layer */
+  const char *tied; /* its other name, by which the head reads it; null: none */
+  uint32_t dim_count;
+  uint64_t dim[2];
+  uint8_t initial; /* enum pen_initial */
+  double deviation;
+};
+
+struct pen_described_attribute {
+  const char *name;
+  double value;
+  bool is_whole; /* written without a point or exponent: exact as int64_t */
+};
+
+struct pen_described_op {
+  const char *row;      /* of ops.def */
+  const char **operand; /* [operand_count] ".ln_1.weight", the name of a value; null: absent */
+  size_t operand_count;
+  struct pen_described_attribute *attribute;
+  size_t attribute_count;
+  const char *output[PEN_DESCRIBED_OUTPUTS_MAX];
+  size_t output_count;
+  const char *line; /* of the user's code; null: not said */
+};
+
+/* A kind of unit. Values between units are (batch, sequence, width). */
+struct pen_described_kind {
+  const char *name, *takes, *gives; /* values; null: none */
+  uint64_t width;                   /* of what it takes */
+  struct pen_described_op *op;
+  size_t op_count;
+};
+
+/* A unit: a layer, or what comes before, between or after layers. */
+struct pen_described_unit {
+  const struct pen_described_kind *kind;
+  const char *prefix; /* of the names of its weights: "h.3." */
+  uint32_t layer;     /* PEN_NONE: it is no layer */
+};
+
+struct pen_description {
+  const char *path;
+  int64_t sequence;   /* the longest that the model is for; 0: the description does not say */
+  const char *config; /* the text of a checkpoint's config.json; null: none */
+  struct pen_described_input *input;
+  struct pen_described_weight *weight;
+  struct pen_described_kind *kind;
+  struct pen_described_unit *unit;
+  size_t input_count, weight_count, kind_count, unit_count;
+  uint32_t layer_count;
+  const struct pen_described_weight *tied; /* the weight with two names; null: none */
+  unsigned char digest[32];                /* SHA-256 of the canonical form */
+  const struct pen_family *
+      *family; /* what gen/families/described.c has made of it; null: not yet */
+};
+
+/* Reads a description. Ends the generator (66 the file cannot be read, 78 it is no description)
+ * with the file, the place in it, and what is allowed. */
+struct pen_description *pen_description_read(const char *path);
+
+/* The weight of that name, or other name; null: none is described. */
+const struct pen_described_weight *pen_described_weight_find(const struct pen_description *from,
+                                                             const char *name);
+
+/* Ends the generator (78): "FILE: unit KIND, op 3, LINEAR (model.py:41): " and the message. `unit`
+ * is the name of its kind; `op` from 0, or null: the unit as a whole. */
+_Noreturn void pen_description_fail(const struct pen_description *description,
+                                    const struct pen_described_kind *kind,
+                                    const struct pen_described_op *op, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+#endif

@@ -1,0 +1,119 @@
+"""The loss and gradient norm of a description, in f64 by PyTorch's own operators: the figures of tests/models/losses.
+
+described_torch.py MODEL.json WEIGHTS.safetensors TOKENS SEQUENCE SEQUENCES: prints LOSS NORM of the first sequences of the tokens."""
+import json
+import math
+import struct
+import sys
+
+import torch
+import torch.nn.functional as F
+
+
+def read_weights(path):
+    data = open(path, "rb").read()
+    length = struct.unpack("<Q", data[:8])[0]
+    weights = {}
+    for name, entry in json.loads(data[8:8 + length]).items():
+        if name != "__metadata__":
+            begin, end = (8 + length + offset for offset in entry["data_offsets"])
+            tensor = torch.frombuffer(bytearray(data[begin:end]), dtype=torch.float32).reshape(entry["shape"])
+            weights[name] = tensor.double().requires_grad_()
+    return weights
+
+
+def read_windows(path, sequence, count):
+    data = open(path, "rb").read()[1024:]
+    tokens = torch.tensor(struct.unpack(f"<{len(data) // 2}H", data))
+    first = torch.arange(count)[:, None] * sequence + torch.arange(sequence)
+    return tokens[first], tokens[first + 1]
+
+
+def heads_of(x, width):
+    return x.reshape(*x.shape[:2], -1, width)
+
+
+def added(y, a):
+    return y if a is None else y + a
+
+
+def rms_norm(at, x, gain):
+    x = heads_of(x, gain.numel())
+    return (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + at["epsilon"]) * (gain + at.get("offset", 0))).flatten(2)
+
+
+def rope_table(at):
+    frequency = at["theta"] ** (-torch.arange(at["half"], dtype=torch.float64) / at["half"])
+    angle = torch.arange(SEQUENCE, dtype=torch.float64)[:, None] * frequency
+    return angle[:, None]
+
+
+def rope(at, x, angle, starts):
+    low, high = heads_of(x, 2 * angle.shape[-1]).chunk(2, -1)
+    return torch.cat((low * angle.cos() - high * angle.sin(), high * angle.cos() + low * angle.sin()), -1).flatten(2)
+
+
+def attention(at, q, k, v, starts):
+    q, k, v = (heads_of(x, at["head_dim"]).transpose(1, 2) for x in (q, k, v))
+    k, v = (x.repeat_interleave(at["heads"] // at["kv_heads"], 1) for x in (k, v))
+    mask = torch.ones(SEQUENCE, SEQUENCE, dtype=torch.bool).tril().triu(1 - at.get("window", SEQUENCE))
+    return F.scaled_dot_product_attention(q, k, v, mask).transpose(1, 2).flatten(2)
+
+
+# Each row of ops.def: its attributes, then its operands; of absent ones None.
+ROWS = {
+    "EMBEDDING": lambda at, tokens, table, a=None: added(table[tokens], a),
+    "POSITION": lambda at, x, table, starts: x + table[:SEQUENCE],
+    "LINEAR": lambda at, x, w, a=None: added(F.linear(x, w), a),
+    "AFFINE": lambda at, x, w, bias, a=None: added(x @ w + bias, a),
+    "BIAS": lambda at, x, bias: x + bias,
+    "RMSNORM": rms_norm,
+    "LAYERNORM": lambda at, x, gain, bias: F.layer_norm(x, gain.shape, gain, bias, at["epsilon"]),
+    "SPLIT": lambda at, x: x.chunk(3, -1),
+    "ROPE_TABLE": rope_table,
+    "ROPE": rope,
+    "ATTENTION": attention,
+    "SWIGLU": lambda at, gate, up: F.silu(gate) * up,
+    "GEGLU": lambda at, gate, up: F.gelu(gate, approximate="tanh") * up,
+    "GELU": lambda at, x: F.gelu(x),
+    "GELU_TANH": lambda at, x: F.gelu(x, approximate="tanh"),
+    "SCALE": lambda at, x: at["factor"] * x,
+    "ADD": lambda at, a, b: a + b,
+    "CROSS_ENTROPY": lambda at, logits, targets, share: F.cross_entropy(logits.flatten(0, 1), targets.flatten()),
+}
+
+
+def units_of(model):
+    """Kind and prefix of each unit."""
+    counted = {}
+    for unit in model["units"]:
+        prefix, first = unit["prefix"], counted.get(unit["prefix"], 0)
+        if "count" not in unit:
+            yield unit["kind"], prefix
+        for number in range(first, first + unit.get("count", 0)):
+            yield unit["kind"], f"{prefix}{number}."
+        counted[prefix] = first + unit.get("count", 0)
+
+
+def loss_of(model, weights, inputs):
+    tied = {weight["tied"]: weight["name"] for weight in model["weights"] if "tied" in weight}
+    value = {entry["name"]: inputs.get(entry["from"]) for entry in model["inputs"]}
+    x = None
+    for kind, prefix in units_of(model):
+        described = model["kinds"][kind]
+        local = {taken["name"]: x for taken in described["takes"]}
+        for row, operands, attributes, outputs, *_ in described["ops"]:
+            read = [None if name is None else weights[tied.get(prefix + name[1:], prefix + name[1:])] if name[0] == "."
+                    else local.get(name, value.get(name)) for name in operands]
+            made = ROWS[row](attributes, *read)
+            local.update(zip(outputs, made if len(outputs) > 1 else (made,)))
+        x = local[described["gives"][0]] if described["gives"] else made
+    return x
+
+
+SEQUENCE = int(sys.argv[4])
+weights = read_weights(sys.argv[2])
+tokens, targets = read_windows(sys.argv[3], SEQUENCE, int(sys.argv[5]))
+loss = loss_of(json.load(open(sys.argv[1])), weights, {"tokens": tokens, "targets": targets})
+loss.backward()
+print(repr(loss.item()), repr(math.sqrt(sum(float((weight.grad ** 2).sum()) for weight in weights.values()))))

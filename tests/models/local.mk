@@ -1,0 +1,10 @@
+# tests/models: descriptions of models (model.description)
+EXTRA_DIST += \
+  %reldir%/gemma3.json \
+  %reldir%/gpt2.json \
+  %reldir%/llama.json \
+  %reldir%/losses \
+  %reldir%/nano.json \
+  %reldir%/olmo2.json \
+  %reldir%/readers.json \
+  %reldir%/wide.json
