@@ -46,6 +46,7 @@
 #include "gen/timing/timing.h"
 #include "runtime/plan/memory_kinds.h"
 #include "runtime/plan/plan.h"
+#include "runtime/plan/puts.h"
 
 static json_t *stages_of(const struct pen_report *report) {
   const struct pen_plan *plan = report->plan;
@@ -113,8 +114,19 @@ static json_t *ranks_of(const struct pen_plan *plan, const struct pen_timing *ti
   return ranks;
 }
 
-/* A row for each global rank of replica 0 and kind of collectives that it has. `sum`: of pipeline
- * ranks, whose tensor ranks have the same. */
+/* Adds the exchanges of UPDATE, in which tensor ranks differ. */
+static void add_update_exchanges(struct pen_collective_sum *sum, const struct pen_plan *plan,
+                                 uint32_t global) {
+  const struct pen_rank_program *tables = &plan->profiles[0].ranks[pen_table_rank(plan, global)];
+  const struct pen_collective *row = &tables->collectives[tables->first_exchange];
+  for (uint32_t i = 0; i < tables->exchange_count; i++)
+    for (uint32_t p = row[i].first_put; p < row[i].first_put + row[i].put_count; p++)
+      sum->bytes += pen_put_sent_bytes(plan, &tables->puts[p], global);
+  sum->calls += tables->exchange_count;
+}
+
+/* A row for each global rank of replica 0 and kind of collectives that it has. `sum`: of the
+ * programs of pipeline ranks, whose tensor ranks have the same. */
 static json_t *collectives_json(const struct pen_plan *plan, const struct pen_collective_sum *sum) {
   static const char *const names[] = {
 #define PEN_COLLECTIVE_KIND(name, meaning) #name,
@@ -123,13 +135,13 @@ static json_t *collectives_json(const struct pen_plan *plan, const struct pen_co
   json_t *rows = json_array();
   for (uint32_t global = 0; global < pen_replica_process_count(plan); global++)
     for (int kind = 0; kind < PEN_COLLECTIVE_KINDS; kind++) {
-      const struct pen_collective_sum *of =
-          &sum[pen_table_rank(plan, global) * PEN_COLLECTIVE_KINDS + (uint32_t)kind];
-      if (of->calls == 0) continue;
+      struct pen_collective_sum of =
+          sum[pen_table_rank(plan, global) * PEN_COLLECTIVE_KINDS + (uint32_t)kind];
+      if (kind == PEN_KIND_tensor) add_update_exchanges(&of, plan, global);
+      if (of.calls == 0) continue;
       PEN_JSON_APPEND(rows, {"rank", pen_json_integer(global)}, {"kind", json_string(names[kind])},
-                      {"calls", pen_json_integer(of->calls)},
-                      {"bytes", pen_json_integer(of->bytes)},
-                      {"exposed", pen_json_real(of->exposed)});
+                      {"calls", pen_json_integer(of.calls)}, {"bytes", pen_json_integer(of.bytes)},
+                      {"exposed", pen_json_real(of.exposed)});
     }
   return rows;
 }

@@ -23,6 +23,12 @@ ok "momentum .95, Nesterov, 5 iterations" formula single "0.95 true 5 0.1"
 ok "other settings, and tensor ranks" build other model.cfg -s data_parallel.replicas=1 -s model.layers=1 -s model.kv_heads=2 -s tensor_parallel.ranks=2 -s optimizer.momentum=0.8 -s optimizer.nesterov=false \
   -s optimizer.ns_steps=3 -s optimizer.weight_decay=0.3
 ok "count" formula other "0.8 false 3 0.3"
+sent() { # OPTIMIZER: what the two tensor ranks send in a step
+  "$gen" -p report model.cfg -s data_parallel.replicas=1 -s model.layers=1 -s model.kv_heads=2 -s tensor_parallel.ranks=2 -s optimizer.name="$1" |
+    sed -n '/"kind": "tensor"/,/}/s/"bytes": \([0-9]*\),*/\1/p' | awk '{ sum += $1 } END { print sum + 0 }'
+}
+# Four matrices of 16 x 16 and three of 16 x 24: half of each goes to its owner, and comes back.
+is "the report has what they exchange of the matrices" $(($(sent muon) - $(sent adamw))) $((4 * (4 * 16 * 16 + 3 * 16 * 24)))
 ok "q, k and v of one tensor" build joined model.cfg -s data_parallel.replicas=1 -s model.layers=1 -s model.family=gpt2 -s model.kv_heads=2
 ok "are three matrices" formula joined "0.95 true 5 0.1"
 
