@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "gen/base/arena.h"
+#include "gen/model/muon.h"
 #include "runtime/plan/shard.h"
 
 /* A matrix, by its first split, and the multiply-adds of an iteration. */
@@ -22,9 +23,8 @@ struct matrices {
 };
 
 static double work_of(const struct pen_weight *weight) {
-  const uint64_t rows = weight->tensor_dim[0],
-                 columns = weight->tensor_dim[1] / weight->matrix_parts;
-  return (double)(rows < columns ? rows : columns) * (double)pen_tensor_elements(weight);
+  return pen_muon_work(weight->tensor_dim[0], weight->tensor_dim[1] / weight->matrix_parts,
+                       pen_tensor_elements(weight));
 }
 
 static int by_work(const void *one, const void *other) {

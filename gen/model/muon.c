@@ -15,11 +15,15 @@ bool pen_muon_dims(const struct pen_graph *graph, size_t weight, int64_t dim[PEN
   return true;
 }
 
-/* The multiply-adds of an iteration, but for a factor; of a split its share. */
+double pen_muon_work(uint64_t rows, uint64_t columns, uint64_t elements) {
+  return (double)(rows < columns ? rows : columns) * (double)elements;
+}
+
+/* Of a split its share. */
 static double work_of(const struct pen_graph *graph, size_t weight) {
   int64_t dim[PEN_DIMS_MAX];
   if (!pen_muon_dims(graph, weight, dim)) return 0;
-  return (double)dim[0] * (double)graph->weight[weight].count;
+  return pen_muon_work((uint64_t)dim[0], (uint64_t)dim[1], graph->weight[weight].count);
 }
 
 void pen_muon_set_owner(struct pen_graph *graph) {

@@ -87,11 +87,14 @@ struct pen_step_time pen_step_time(const struct pen_cost_model *cost,
   struct rank_elements *elements = elements_of(cost, partition);
   const struct pen_timing *whole = timing->whole ? timing->whole : timing;
   if (timing->whole) order = timing->whole_order;
-  double flops = 0;
-  for (uint32_t rank = 0; rank < partition->rank_count; rank++) flops += elements[rank].flops;
+  double flops = 0, matrices = 0;
+  for (uint32_t rank = 0; rank < partition->rank_count; rank++) {
+    flops += elements[rank].flops;
+    matrices += elements[rank].matrices;
+  }
   const double flop = flops > 0 ? time_of_flop(cost, partition) : 0;
-  const struct pen_byte_cost byte =
-      pen_byte_cost_of(cost->topology, partition, cost->graph, cost->alone);
+  struct pen_byte_cost byte = {0};
+  if (matrices > 0) byte = pen_byte_cost_of(cost->topology, partition, cost->graph, cost->alone);
   const uint32_t tensor_ranks = pen_group_size(partition, PEN_TENSOR);
   double normed = timing->makespan, longest = 0, sum = 0;
   for (uint32_t rank = 0; rank < partition->rank_count; rank++) {

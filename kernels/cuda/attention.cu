@@ -127,17 +127,8 @@ __device__ inline void attend_queries(const attention_operands<float> &p, const 
 template <int D>
 __global__ void __launch_bounds__(THREADS) attend(attention_operands<float> p, attention_shape s) {
   enum { QUERIES = SIDE * R_OF_SEQUENCE };
-  const int head = (int)blockIdx.x, first_query = (int)(gridDim.y - 1 - blockIdx.y) * QUERIES;
-  const int64_t batch = blockIdx.z, row = batch * s.sequence + first_query,
-                k_from = batch * s.sequence * s.k_row + head / s.group * s.head_dim;
-  const attention_operands<float> block = {
-      p.q + row * s.q_row + head * s.head_dim,
-      p.k + k_from,
-      p.v + k_from,
-      p.starts ? p.starts + batch * s.sequence : NULL,
-      p.o + row * s.o_row + head * s.head_dim,
-      p.lse + (batch * s.heads + head) * s.sequence + first_query};
-  attend_queries<D, R_OF_SEQUENCE>(block, s, first_query);
+  const int first_query = (int)(gridDim.y - 1 - blockIdx.y) * QUERIES;
+  attend_queries<D, R_OF_SEQUENCE>(sequence_block(p, s, first_query), s, first_query);
 }
 
 template <int D>

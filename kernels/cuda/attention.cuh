@@ -69,6 +69,23 @@ static __device__ inline int first_seen(const int32_t *starts, int query,
   return start > of_window ? start : of_window;
 }
 
+/* What the thread block of a head and a sequence, which are its x and z, reads and writes from that
+ * query on. */
+template <class T>
+static __device__ inline attention_operands<T> sequence_block(const attention_operands<T> &p,
+                                                              const attention_shape &s,
+                                                              int first_query) {
+  const int head = (int)blockIdx.x;
+  const int64_t batch = blockIdx.z, row = batch * s.sequence + first_query,
+                k_from = batch * s.sequence * s.k_row + head / s.group * s.head_dim;
+  return {p.q + row * s.q_row + head * s.head_dim,
+          p.k + k_from,
+          p.v + k_from,
+          p.starts ? p.starts + batch * s.sequence : NULL,
+          p.o + row * s.o_row + head * s.head_dim,
+          p.lse + (batch * s.heads + head) * s.sequence + first_query};
+}
+
 /* ---- over a cache ---- */
 
 template <class T>
