@@ -36,7 +36,7 @@ for topology in "$topologies"/*.cfg; do
 done
 REPLAY_GEN=$gen "$top_srcdir/tests/fuzz/replay" >"$scratch/replay" 2>&1
 grep -E '^(not ok|#)' "$scratch/replay" | sed 's/^/# /'
-is "inputs that the fuzzer kept" "$(grep -c '^ok ' "$scratch/replay") $(tail -n 1 "$scratch/replay")" "12 1..12"
+is "inputs that the fuzzer kept" "1..$(grep -c '^ok ' "$scratch/replay")" "$(tail -n 1 "$scratch/replay")"
 cat >"$scratch/llama.cfg" <<'END'
 pipeline = { ranks = 2; stages_per_rank = 2; microbatches = 4; schedule = "zero_bubble_v"; };
 model = { family = "llama"; layers = 4; hidden = 40; heads = 4; kv_heads = 2; head_dim = 10; ffn = 56; vocab = 256; sequence = 24; };
