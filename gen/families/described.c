@@ -63,8 +63,30 @@ static bool parts_modules(const struct pen_kind *kind, uint32_t first, uint32_t 
   return true;
 }
 
-/* Whether an op computes the gradient of what it reads: a block of others would pass on its
- * output's as that of its input, which is a tensor of its own. */
+/* The value whose gradient is that of another one, the only operand that reads it being passed the
+ * gradient of an op's output; PEN_NONE: ops compute it. */
+static uint32_t passed_to(const struct pen_kind *kind, uint32_t value) {
+  uint32_t found = PEN_NONE, readers = 0;
+  size_t count;
+  const struct pen_pass_rule *rules = pen_pass_rules(&count);
+  for (uint32_t i = 0; i < kind->op_count; i++)
+    for (int k = 0; k < PEN_OPERANDS_MAX; k++) {
+      const struct pen_kind_op *op = &kind->op[i];
+      if (op->operand[k].source != PEN_OPERAND_VALUE || op->operand[k].value != value) continue;
+      readers++;
+      for (size_t r = 0; r < count; r++)
+        if (rules[r].forward == op->row->kind && rules[r].input == k) found = op->first_output;
+    }
+  return readers == 1 ? found : PEN_NONE;
+}
+
+/* Whether the gradient of what a block takes is that of what it gives, which is another tensor. */
+static bool passes_gradient(const struct pen_kind *kind, uint32_t takes, uint32_t gives) {
+  while (takes != PEN_NONE && takes != gives) takes = passed_to(kind, takes);
+  return takes != PEN_NONE;
+}
+
+/* Whether an op computes the gradient of what it reads. */
 static bool computes_gradients(const struct pen_kind *kind, uint32_t first, uint32_t past) {
   size_t count;
   const struct pen_gradient_rule *rules = pen_gradient_rules(&count);
@@ -89,11 +111,16 @@ static uint32_t passing_value(const struct pen_kind *kind, uint32_t place) {
   return found;
 }
 
-/* Whether a block may end before the op, after one that began with `first`. */
+/* Whether a block may end before the op, after one that began with `first`: not where one of both
+ * would only pass on gradients. */
 static bool may_cut(const struct pen_kind *kind, uint32_t first, uint32_t place) {
-  return passing_value(kind, place) != PEN_NONE && place <= kind->head &&
+  const uint32_t taken = first ? passing_value(kind, first) : kind->takes,
+                 passing = passing_value(kind, place);
+  return passing != PEN_NONE && place <= kind->head &&
          (kind->takes == PEN_NONE || computes_gradients(kind, first, place)) &&
-         computes_gradients(kind, place, kind->op_count) && parts_modules(kind, first, place);
+         computes_gradients(kind, place, kind->op_count) &&
+         !passes_gradient(kind, taken, passing) && !passes_gradient(kind, passing, kind->gives) &&
+         parts_modules(kind, first, place);
 }
 
 static const struct pen_declared *declared_of(const struct pen_kind *kind, uint32_t value) {
@@ -140,6 +167,7 @@ static void add_block(struct kind_blocks *blocks, uint32_t first, uint32_t past)
       .past = past,
       .takes = first ? passing_value(kind, first) : kind->takes,
       .gives = past < kind->op_count ? passing_value(kind, past) : kind->gives};
+  block->passes = passes_gradient(kind, block->takes, block->gives);
   block->block = (struct pen_block_kind){
       .name = weight ? pen_text("%.*s", (int)module_bytes(weight), weight) : kind->from->name,
       .emit = pen_described_emit,
@@ -265,10 +293,6 @@ static void match_units(struct family_maker *m) {
                            "takes %s of width %llu, but the unit before it gives one of %llu",
                            kind->from->takes, (unsigned long long)kind->from->width,
                            (unsigned long long)width_given(m, u - 1));
-    if (kind->takes != PEN_NONE && !computes_gradients(kind, 0, kind->op_count))
-      pen_description_fail(d, kind->from, NULL,
-                           "one op at least that is no BIAS, POSITION or ADD; its ops may be those "
-                           "of the unit before");
     check_tied(d, kind, prefix);
     add_uses(&uses, kind, prefix, (uint32_t)u);
   }

@@ -212,6 +212,7 @@ uint32_t pen_described_emit(struct pen_graph *graph, uint32_t layer, uint32_t x)
   const struct pen_kind_block *block = (const struct pen_kind_block *)(const void *)of->kind;
   const struct pen_kind *kind = block->kind;
   struct block_ops e = {graph, block, of->prefix, pen_new(kind->value_count, sizeof *e.value)};
+  if (block->passes) x = pen_op_scale(graph, "taken", x, 1.0); /* whose gradients are two tensors */
   if (block->takes != PEN_NONE) e.value[block->takes] = x;
   if (kind->head != PEN_NONE && kind->description->tied) add_other_weights(&e, kind->description);
   for (uint32_t i = block->first; i < block->past; i++) {

@@ -128,7 +128,7 @@ samples digits.safetensors 0 40 data.bin 1 pixels:U8:4x6 digit:I64:
 ok "digits: a plan" plan digits digits
 ok "digits trains" train_bits digits --data digits.safetensors --steps 3
 is "a sample has a target" "$(log_field digits.log tokens | tr '\n' ' ')" "4 4 4 "
-as digits digits_two digits digits.safetensors pipeline.ranks=2
+as digits digits_three digits digits.safetensors pipeline.ranks=3 partition.unit=block partition.before=[side.pixels,last] pipeline.zero_bubble=true
 fails "it generates no text" 64 "more than texts have" ./digits generate --checkpoint digits.ckpt --prompt 65
 
 # ---- what is refused ----

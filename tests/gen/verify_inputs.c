@@ -8,7 +8,8 @@ static const char *reason_of(const struct pen_plan *plan) {
   return pen_verify(plan, &problem) ? "" : pen_text("%s", problem.reason);
 }
 
-/* Pixels of 4 x 6 in u8, which the first unit reads, and a digit in i64, of four. */
+/* Pixels of 4 x 6 in u8, which the first unit reads, and one in the middle, and a digit in i64, of
+ * four. */
 static struct pen_plan *digits_plan(void) {
   return make_plan(
       pen_text("pipeline = { ranks = 2; microbatches = 2; schedule = \"1f1b\"; };"
@@ -37,7 +38,7 @@ static void the_plan_lists_them(void **state) {
   assert_string_equal(digit->name, "digit");
   assert_true(digit->dtype == PEN_INPUT_I64 && digit->dim_count == 0 && digit->limit == 4 &&
               digit->has_targets);
-  assert_true(op_of(plan, 0, PEN_OP_INPUT) && !op_of(plan, 1, PEN_OP_INPUT));
+  assert_true(op_of(plan, 0, PEN_OP_INPUT) && op_of(plan, 1, PEN_OP_INPUT));
   assert_true(op_of(plan, 1, PEN_OP_TARGETS) && !op_of(plan, 0, PEN_OP_TARGETS));
   for (uint32_t p = 0; p < plan->profile_count; p++)
     assert_false(pen_profile_kind_generates(plan->profiles[p].kind));
