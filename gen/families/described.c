@@ -243,6 +243,17 @@ static void check_uses(const struct pen_description *d, struct weight_uses *uses
                d->weight[w].name);
 }
 
+/* An input that data must have is read. */
+static void check_inputs(const struct pen_description *d) {
+  for (size_t i = 0; i < d->input_count; i++) {
+    bool is_read = d->input[i].from != PEN_SOURCE_NAME;
+    for (int use = 0; use < PEN_INPUT_USES; use++) is_read = is_read || d->input[i].declared[use];
+    if (!is_read)
+      pen_stop(PEN_EXIT_TOPOLOGY, "%s: inputs[%zu]: %s: no op reads it", d->path, i,
+               d->input[i].name);
+  }
+}
+
 /* The ops that read the weight with two names: EMBEDDING its first one, the head its other. */
 static void check_tied(const struct pen_description *d, const struct pen_kind *kind,
                        const char *prefix) {
@@ -297,6 +308,7 @@ static void match_units(struct family_maker *m) {
     add_uses(&uses, kind, prefix, (uint32_t)u);
   }
   check_uses(d, &uses);
+  check_inputs(d);
 }
 
 static void list_blocks(struct family_maker *m) {

@@ -138,11 +138,15 @@ void pen_check_reads_texts(const struct pen_plan *plan, const char *command) {
 
 void pen_check_data_given(const struct pen_plan *plan, const struct pen_options *options,
                           const char *command) {
+  const bool by_name = plan->input_count > 0 && strcmp(command, "score") != 0;
   if (plan->needs_tokens && options->data.count == 0) {
     pen_fail(PEN_EXIT_USAGE, "%s needs --data FILE: %s", command,
-             plan->input_count > 0 && strcmp(command, "score") != 0
-                 ? "a safetensors file that has its inputs by name"
-                 : "a token file, as penstock-tokens writes it");
+             by_name ? "a safetensors file that has its inputs by name"
+                     : "a token file, as penstock-tokens writes it");
+  }
+  if (by_name && options->given.ids) {
+    pen_fail(PEN_EXIT_USAGE, "--ids %" PRIu64 ": the model's inputs are read by name from the data",
+             options->ids);
   }
   if (options->given.ids && options->ids != 16 && options->ids != 32) {
     pen_fail(PEN_EXIT_USAGE, "--ids %" PRIu64 ": 16 or 32, the bits of a token id", options->ids);

@@ -150,6 +150,7 @@ head -c 3000 all.safetensors >cut.safetensors
 fails "a file that was cut" 65 "cut.safetensors: tensor idx: reaches past the end of the file" trains cut.safetensors
 fails "a token file" 65 "data.bin: no safetensors file: the model's inputs are read by name from one: idx, targets" trains data.bin
 fails "no data" 64 "train needs --data FILE: a safetensors file that has its inputs by name" ./named train
+fails "ids" 64 "--ids 16: the model's inputs are read by name from the data" ./named train --data data.bin --ids 16
 fails "a list with a token file" 65 "data.bin: no safetensors file" trains few.safetensors --data data.bin
 samples ignored.safetensors 0 4 data.bin 16 idx:I32:tokens targets:I32:-100:targets
 ./named train --steps 1 --quiet --data ignored.safetensors --log ignored.log
@@ -170,6 +171,7 @@ s/"sequence", 6, 8/48/|: unit layer, op 15, ADD: prior: operand *: an input with
 s/"name": "idx", "dtype": "i32"/"name": "idx", "dtype": "f32"/|: unit embedding, op 0, EMBEDDING (nano.py:60): idx: operand tokens: the input from "tokens", or one by name of i32, i64 or u8
 s/"targets.share"/"idx.share"/|: unit head, op 2, CROSS_ENTROPY: idx.share: operand share: that of the operand targets
 s/\("name": "targets".*\)}/\1, "from": "targets"}/|: inputs?2?*: all inputs with "from", of a token file, or none but starts, of tensors by name
+s/\["w", "prior"\]/["w", "y"]/|: inputs?0?: prior: no op reads it
 s/"idx"/"prior"/|: inputs?1? = *: a name and a "from" of its own
 END_OF_CHANGES
 finish
