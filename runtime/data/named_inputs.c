@@ -38,9 +38,8 @@ static uint64_t sample_dims(const struct pen_input *input, uint64_t sequence,
   return elements;
 }
 
-/* "I32 [samples, 16]" */
-static const char *wanted_text(char text[2 * PEN_SHOWN_BYTES], const struct pen_input *input,
-                               uint64_t sequence) {
+const char *pen_named_wanted_text(char text[2 * PEN_SHOWN_BYTES], const struct pen_input *input,
+                                  uint64_t sequence) {
   uint64_t dim[PEN_INPUT_DIMS_MAX];
   const uint8_t *serves = serving[input->dtype];
   sample_dims(input, sequence, dim);
@@ -70,13 +69,13 @@ static struct pen_named_input find_input(const struct pen_safetensors *header,
   struct pen_stored *found = pen_safetensors_find(header, input->name);
   if (found == NULL) {
     pen_fail(PEN_EXIT_DATA, "%s: input %s: missing; %s is wanted", header->path, input->name,
-             wanted_text(wanted, input, sequence));
+             pen_named_wanted_text(wanted, input, sequence));
   }
   if (!fits(input, sequence, found)) {
     pen_fail(PEN_EXIT_DATA, "%s: input %s: it is %s %s, and %s is wanted", header->path,
              input->name, pen_stored_dtypes[found->format].name,
              pen_safetensors_shape_text(has, found->dim_count, found->dim),
-             wanted_text(wanted, input, sequence));
+             pen_named_wanted_text(wanted, input, sequence));
   }
   found->checked = 1;
   return (struct pen_named_input){.input = input,

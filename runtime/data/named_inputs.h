@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/message.h"
 #include "runtime/plan/plan.h"
 
 /* An input in a file. */
@@ -16,6 +17,11 @@ struct pen_named_input {
   uint64_t elements;             /* of a sample */
   uint8_t stored;                /* enum pen_stored_dtype_index */
 };
+
+/* What a file has to have of an input, with sequences of that many tokens: "I32 or I64 [samples,
+ * 16]". */
+const char *pen_named_wanted_text(char text[2 * PEN_SHOWN_BYTES], const struct pen_input *input,
+                                  uint64_t sequence);
 
 /* Finds the plan's inputs in a mapped file: [plan->input_count], kept to the end of the process,
  * and how many samples there are. Fails (65) with the file, the name, what it has and what is

@@ -75,8 +75,9 @@ alike "shuffled" --data few.safetensors --shuffle --shuffle-seed 3
 is "the manifest counts samples" "$(sed -n 's/.*"data": {"epoch": \([0-9]*\), "rows": \([0-9]*\), "shuffle": "3".*/\1 \2/p' named.ckpt/latest/manifest.json)" "4 2"
 of_tokens="--data few.bin=0.25 --data data.bin=0.75"
 alike "blended" --data few.safetensors=0.25 --data all.safetensors=0.75
-of_tokens="--data data.bin --eval-data few.bin --eval-every 2"
-alike "evaluated" --data all.safetensors --eval-data few.safetensors --eval-every 2
+of_tokens="--data data.bin --eval-data few.bin --eval-every 2 --log-microbatches"
+alike "evaluated" --data all.safetensors --eval-data few.safetensors --eval-every 2 --log-microbatches
+is "the same losses of microbatches" "$(sed -n 's/.*"microbatch_losses":\([^]]*\).*/\1/p' named.log)" "$(sed -n 's/.*"microbatch_losses":\([^]]*\).*/\1/p' tokens.log)"
 is "the same losses of evaluation" "$(log_field named.log eval_loss)" "$(log_field tokens.log eval_loss)"
 is "of eval, too" "$(./named eval --data few.safetensors --checkpoint named.ckpt --quiet 2>/dev/null)" "$(./tokens eval --data few.bin --checkpoint tokens.ckpt --quiet 2>/dev/null)"
 cp -r named.ckpt/ two.ckpt
@@ -96,6 +97,15 @@ model prior 16
 inputs="idx:I32:tokens targets:I32:targets"
 samples prior.safetensors 0 93 data.bin 16 $inputs prior:F32:16x6x8
 ok "prior: a plan" plan prior prior
+matches "info lists them" "$(./prior info)" "*
+inputs        prior: F32 ?samples, 16, 6, 8?
+              idx: I32 or I64 ?samples, 16?
+              targets: I32 or I64 ?samples, 16?
+*"
+matches "in JSON, too" "$(./prior info --json)" '*"inputs":?{"name":"prior","dtype":"f32","sample":?16,6,8?},{"name":"idx","dtype":"i32","sample":?16?},*'
+samples zeros.safetensors 0 93 data.bin 16 $inputs prior:F32:zeros:16x6x8
+ok "a prior of zeros trains" train_bits prior --data zeros.safetensors --steps 3
+ok "to the bits of none" same_bits 3 named_two prior
 ok "prior trains" train_bits prior --data prior.safetensors --steps 3
 ok "to other bits" other_bits named_two prior
 as prior prior_two prior prior.safetensors pipeline.ranks=2 memory.recompute=full

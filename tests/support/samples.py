@@ -1,6 +1,6 @@
 """samples.py OUT FIRST COUNT TOKENS SEQUENCE NAME:DTYPE:WHAT...: a safetensors file of COUNT samples, which are the windows of a token file of
 llm.c's format from FIRST on: of each input a tensor. WHAT: `tokens`, `targets`, or extents of numbers from 0 to 3, "16x48", or none.
-"nan:16x48", "97:tokens": the last number is that."""
+"nan:16x48", "97:tokens": the last number is that; "zeros:16x48": all are 0."""
 import struct
 import sys
 
@@ -33,7 +33,9 @@ def main(out, first, count, path, sequence, *inputs):
             for extent in shape[1:]:
                 elements *= extent
             values = [(w * 31 + e * 7 + e // 5) % 4 for w in range(first, first + count) for e in range(elements)]
-        if spoil:
+        if spoil == "zeros":
+            values = [0] * len(values)
+        elif spoil:
             values[-1] = float(spoil)
         parts.append(encode(dtype, values))
         header.append('"%s":{"dtype":"%s","shape":%s,"data_offsets":[%d,%d]}' % (name, dtype, shape, at, at + len(parts[-1])))
