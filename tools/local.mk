@@ -37,6 +37,7 @@ nobase_pkginclude_HEADERS = \
   runtime/plan/choices.def \
   runtime/plan/groups.def \
   runtime/plan/groups.h \
+  runtime/plan/inputs.def \
   runtime/plan/puts.def \
   runtime/plan/optimizer.def \
   runtime/plan/plan.def \

@@ -136,6 +136,10 @@ static void write_plan(struct pen_c_writer *writer, const struct pen_plan *plan,
   write_string_field(writer, "optimizer_header", plan->optimizer_header);
   write_string_field(writer, "config_json", plan->config_json);
   write_string_field(writer, "settings", plan->settings);
+  if (plan->input_count) {
+    write_pointer(writer, "inputs");
+    pen_write_text(writer, pen_text("  .input_count = %" PRIu32 ",\n", plan->input_count));
+  }
   if (plan->fallback_count)
     pen_write_text(writer, pen_text("  .fallbacks = fallbacks, .fallback_count = %" PRIu32 ",\n",
                                     plan->fallback_count));

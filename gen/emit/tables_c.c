@@ -47,6 +47,10 @@ static const char *const recompute_text[] = {
 #define PEN_RECOMPUTE_KIND(name, text, meaning) "PEN_RECOMPUTE_" #name,
 #include "runtime/plan/recompute.def"
 };
+static const char *const input_dtype_text[] = {
+#define PEN_INPUT_DTYPE(name, ...) "PEN_INPUT_" #name,
+#include "runtime/plan/inputs.def"
+};
 static const char *const dtype_text[] = {"PEN_F32", "PEN_BF16", "PEN_I32", "PEN_F64",
                                          "PEN_BF16_PARTIAL"};
 static const char *const initial_text[] = {"PEN_INITIAL_NORMAL", "PEN_INITIAL_ONES",
@@ -88,7 +92,7 @@ static const char *const *const enumerators[PEN_FORMATS] = {
     [PEN_AS_DECAY] = decay_text,         [PEN_AS_NORM] = norm_text,
     [PEN_AS_RECOMPUTE] = recompute_text, [PEN_AS_BACKWARD_ORDER] = backward_order_text,
     [PEN_AS_DEVICE] = device_text,       [PEN_AS_TRANSPORT] = transport_text,
-    [PEN_AS_BIND] = bind_text,
+    [PEN_AS_BIND] = bind_text,           [PEN_AS_INPUT_DTYPE] = input_dtype_text,
 };
 
 /* ---- rows ---- */
@@ -285,6 +289,8 @@ static void write_table_head(struct pen_c_writer *writer, const struct pen_table
     pen_write_text(writer, "/* ======== weights, in model order ======== */\n");
   if (index == PEN_SCHEMA_TIE)
     pen_write_text(writer, "\n/* ======== the matrix that embedding and head share ======== */\n");
+  if (index == PEN_SCHEMA_INPUT)
+    pen_write_text(writer, "\n/* ======== inputs that data have by name ======== */\n");
   if (index == PEN_SCHEMA_MEMORY) pen_write_text(writer, "\n/* ======== ranks ======== */\n");
   if (index == PEN_SCHEMA_STAGE) {
     pen_write_text(writer, "\n/* ======== profile ");

@@ -11,6 +11,7 @@
 
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
+#include "gen/families/described_inputs.h"
 #include "gen/families/described_ops.h"
 #include "gen/families/language.h"
 #include "gen/model/gradient_rules.h"
@@ -62,20 +63,30 @@ static bool parts_modules(const struct pen_kind *kind, uint32_t first, uint32_t 
   return true;
 }
 
-static bool reads_input(const struct pen_kind *kind, uint32_t first, uint32_t past,
-                        enum pen_described_source input) {
-  for (uint32_t i = first; i < past; i++)
+/* The value whose gradient is that of another one, the only operand that reads it being passed the
+ * gradient of an op's output; PEN_NONE: ops compute it. */
+static uint32_t passed_to(const struct pen_kind *kind, uint32_t value) {
+  uint32_t found = PEN_NONE, readers = 0;
+  size_t count;
+  const struct pen_pass_rule *rules = pen_pass_rules(&count);
+  for (uint32_t i = 0; i < kind->op_count; i++)
     for (int k = 0; k < PEN_OPERANDS_MAX; k++) {
-      const struct pen_kind_operand *operand = &kind->op[i].operand[k];
-      if ((operand->source == PEN_OPERAND_INPUT || operand->source == PEN_OPERAND_SHARE) &&
-          operand->input == input)
-        return true;
+      const struct pen_kind_op *op = &kind->op[i];
+      if (op->operand[k].source != PEN_OPERAND_VALUE || op->operand[k].value != value) continue;
+      readers++;
+      for (size_t r = 0; r < count; r++)
+        if (rules[r].forward == op->row->kind && rules[r].input == k) found = op->first_output;
     }
-  return false;
+  return readers == 1 ? found : PEN_NONE;
 }
 
-/* Whether an op computes the gradient of what it reads: a block of others would pass on its
- * output's as that of its input, which is a tensor of its own. */
+/* Whether the gradient of what a block takes is that of what it gives, which is another tensor. */
+static bool passes_gradient(const struct pen_kind *kind, uint32_t takes, uint32_t gives) {
+  while (takes != PEN_NONE && takes != gives) takes = passed_to(kind, takes);
+  return takes != PEN_NONE;
+}
+
+/* Whether an op computes the gradient of what it reads. */
 static bool computes_gradients(const struct pen_kind *kind, uint32_t first, uint32_t past) {
   size_t count;
   const struct pen_gradient_rule *rules = pen_gradient_rules(&count);
@@ -100,14 +111,16 @@ static uint32_t passing_value(const struct pen_kind *kind, uint32_t place) {
   return found;
 }
 
-/* Whether a block may end before the op, after one that began with `first`. Tokens go to the first
- * stage alone, and targets to the last. */
+/* Whether a block may end before the op, after one that began with `first`: not where one of both
+ * would only pass on gradients. */
 static bool may_cut(const struct pen_kind *kind, uint32_t first, uint32_t place) {
-  return passing_value(kind, place) != PEN_NONE && place <= kind->head &&
+  const uint32_t taken = first ? passing_value(kind, first) : kind->takes,
+                 passing = passing_value(kind, place);
+  return passing != PEN_NONE && place <= kind->head &&
          (kind->takes == PEN_NONE || computes_gradients(kind, first, place)) &&
          computes_gradients(kind, place, kind->op_count) &&
-         !reads_input(kind, place, kind->op_count, PEN_SOURCE_TOKENS) &&
-         !reads_input(kind, 0, place, PEN_SOURCE_TARGETS) && parts_modules(kind, first, place);
+         !passes_gradient(kind, taken, passing) && !passes_gradient(kind, passing, kind->gives) &&
+         parts_modules(kind, first, place);
 }
 
 static const struct pen_declared *declared_of(const struct pen_kind *kind, uint32_t value) {
@@ -121,19 +134,27 @@ static const struct pen_declared *declared_of(const struct pen_kind *kind, uint3
   return declared;
 }
 
+static void add_read(struct pen_block_kind *block, const struct pen_declared *declared) {
+  size_t n = 0;
+  while (n < PEN_BLOCK_READS_MAX && block->reads[n] && block->reads[n] != declared) n++;
+  if (n == PEN_BLOCK_READS_MAX)
+    pen_stop(PEN_EXIT_INTERNAL, "model: block %s reads too many inputs", block->name);
+  block->reads[n] = declared;
+}
+
 /* The inputs of the step that ops read. Any that counts positions may need the starts. */
 static void add_reads(struct pen_kind_block *block) {
   const struct pen_kind *kind = block->kind;
-  size_t count = 0;
-  bool counts = false;
-  for (uint32_t i = block->first; i < block->past; i++)
-    counts =
-        counts || pen_signature_operand(pen_signature_of(kind->op[i].row->kind), "starts") >= 0;
-  if (reads_input(kind, block->first, block->past, PEN_SOURCE_TOKENS))
-    block->block.reads[count++] = &pen_language_tokens;
-  if (reads_input(kind, block->first, block->past, PEN_SOURCE_TARGETS))
-    block->block.reads[count++] = &pen_language_targets;
-  if (counts) block->block.reads[count++] = &pen_language_starts;
+  for (uint32_t i = block->first; i < block->past; i++) {
+    for (int k = 0; k < PEN_OPERANDS_MAX; k++) {
+      const struct pen_kind_operand *operand = &kind->op[i].operand[k];
+      if (operand->source == PEN_OPERAND_INPUT || operand->source == PEN_OPERAND_SHARE)
+        add_read(&block->block, pen_described_declared(kind->description, operand->input,
+                                                       (enum pen_input_use)operand->use));
+    }
+    if (pen_signature_operand(pen_signature_of(kind->op[i].row->kind), "starts") >= 0)
+      add_read(&block->block, &pen_language_starts);
+  }
 }
 
 static void add_block(struct kind_blocks *blocks, uint32_t first, uint32_t past) {
@@ -146,6 +167,7 @@ static void add_block(struct kind_blocks *blocks, uint32_t first, uint32_t past)
       .past = past,
       .takes = first ? passing_value(kind, first) : kind->takes,
       .gives = past < kind->op_count ? passing_value(kind, past) : kind->gives};
+  block->passes = passes_gradient(kind, block->takes, block->gives);
   block->block = (struct pen_block_kind){
       .name = weight ? pen_text("%.*s", (int)module_bytes(weight), weight) : kind->from->name,
       .emit = pen_described_emit,
@@ -221,6 +243,17 @@ static void check_uses(const struct pen_description *d, struct weight_uses *uses
                d->weight[w].name);
 }
 
+/* An input that data must have is read. */
+static void check_inputs(const struct pen_description *d) {
+  for (size_t i = 0; i < d->input_count; i++) {
+    bool is_read = d->input[i].from != PEN_SOURCE_NAME;
+    for (int use = 0; use < PEN_INPUT_USES; use++) is_read = is_read || d->input[i].declared[use];
+    if (!is_read)
+      pen_stop(PEN_EXIT_TOPOLOGY, "%s: inputs[%zu]: %s: no op reads it", d->path, i,
+               d->input[i].name);
+  }
+}
+
 /* The ops that read the weight with two names: EMBEDDING its first one, the head its other. */
 static void check_tied(const struct pen_description *d, const struct pen_kind *kind,
                        const char *prefix) {
@@ -266,23 +299,16 @@ static void match_units(struct family_maker *m) {
     if (is_first) blocks->kind = pen_described_kind(d, d->unit[u].kind);
     const struct pen_kind *kind = blocks->kind;
     pen_kind_match_unit(blocks->kind, prefix, is_first);
-    if ((u > 0 && reads_input(kind, 0, kind->op_count, PEN_SOURCE_TOKENS)) ||
-        (u + 1 < d->unit_count && reads_input(kind, 0, kind->op_count, PEN_SOURCE_TARGETS)))
-      pen_description_fail(d, kind->from, NULL,
-                           "tokens are an input of the first unit, targets of the last");
     if (u > 0 && width_given(m, u - 1) != kind->from->width)
       pen_description_fail(d, kind->from, NULL,
                            "takes %s of width %llu, but the unit before it gives one of %llu",
                            kind->from->takes, (unsigned long long)kind->from->width,
                            (unsigned long long)width_given(m, u - 1));
-    if (kind->takes != PEN_NONE && !computes_gradients(kind, 0, kind->op_count))
-      pen_description_fail(d, kind->from, NULL,
-                           "one op at least that is no BIAS, POSITION or ADD; its ops may be those "
-                           "of the unit before");
     check_tied(d, kind, prefix);
     add_uses(&uses, kind, prefix, (uint32_t)u);
   }
   check_uses(d, &uses);
+  check_inputs(d);
 }
 
 static void list_blocks(struct family_maker *m) {
@@ -325,9 +351,6 @@ static char *config_json(const struct pen_topology *topology) {
   return pen_text("%s", config ? config : "{\"model_type\": \"penstock_described\"}\n");
 }
 
-static const struct pen_declared *const inputs[] = {&pen_language_tokens, &pen_language_targets,
-                                                    &pen_language_starts, NULL};
-
 const struct pen_family *pen_described_family(const struct pen_description *d) {
   if (*d->family) return *d->family;
   struct pen_family *family = pen_new(1, sizeof *family);
@@ -340,6 +363,7 @@ const struct pen_family *pen_described_family(const struct pen_description *d) {
     divide(&m.blocks[k]);
   }
   list_blocks(&m);
+  family->input = pen_described_declared_list(d);
   family->embedding = d->tied ? d->tied->name : NULL;
   for (family->period = 1; family->period < d->layer_count; family->period++)
     if (is_model(&m, family->period)) break;
@@ -353,6 +377,6 @@ const struct pen_family pen_family_described = {
     .before = (const struct pen_block_kind[]){{0}},
     .layer = (const struct pen_block_kind[]){{0}},
     .after = (const struct pen_block_kind[]){{0}},
-    .input = inputs,
+    .input = (const struct pen_declared *const[]){NULL},
     .config_json = config_json,
 };

@@ -9,7 +9,9 @@
 
 #include "base/message.h"
 #include "gen/base/arena.h"
+#include "gen/families/described_inputs.h"
 #include "gen/model/op_signature.h"
+#include "gen/topology/description_inputs.h"
 #include "runtime/plan/plan.h"
 
 #define FAIL(kind, op, ...) \
@@ -42,22 +44,63 @@ static const struct pen_operand *operand_row(const struct pen_kind_op *op, int k
   return &pen_signature_of(op->row->kind)->operand[k];
 }
 
-/* An input of the step, which the operand of ops.def names; its share is that of targets. */
+/* Fails (78) unless data have the input by name, with a dtype that serves, or from where the
+ * operand of ops.def is named after. */
+static void check_input(const struct pen_kind *kind, const struct pen_kind_op *op, int k,
+                        const char *name, const struct pen_described_input *input,
+                        enum pen_input_use use) {
+  static const struct {
+    bool ids, values;
+  } may[PEN_INPUT_DTYPES] = {
+#define PEN_INPUT_DTYPE(name, text, also, ids, values) {ids, values},
+#include "runtime/plan/inputs.def"
+  };
+  static const char *const wanted[PEN_INPUT_USES] = {
+      "tokens", "targets", "a value, not an input; or an input by name of f32, bf16 or u8"};
+  const char *operand = operand_row(op, k)->name;
+  const bool is_named = input && input->from == PEN_SOURCE_NAME;
+  if (is_named && strcmp(operand, "starts") != 0 && !input->has_tokens)
+    FAIL(kind, op, "%s: operand %s: an input with the extents batch and sequence", name, operand);
+  if (is_named && strcmp(operand, "starts") != 0 &&
+      (use == PEN_USED_AS_VALUES ? may[input->dtype].values : may[input->dtype].ids))
+    return;
+  if (use == PEN_USED_AS_VALUES) FAIL(kind, op, "%s: operand %s: %s", name, operand, wanted[use]);
+  const char *from = strcmp(operand, "share") == 0 ? wanted[use] : operand;
+  if (!input || is_named || strcmp(pen_described_source_text(input->from), from) != 0)
+    FAIL(kind, op, "%s: operand %s: the input from \"%s\"%s, or one by name of i32, i64 or u8",
+         name, operand, from, strcmp(operand, "share") == 0 ? ", with .share" : "");
+}
+
+static struct pen_kind_operand input_operand(const struct pen_kind *kind,
+                                             const struct pen_kind_op *op, int k, const char *name,
+                                             size_t bytes, enum pen_input_use use) {
+  const struct pen_described_input *input = find_input(kind->description, name, bytes);
+  check_input(kind, op, k, name, input, use);
+  const uint32_t index = (uint32_t)(input - kind->description->input);
+  pen_described_declared(kind->description, index, use);
+  return (struct pen_kind_operand){
+      .source = PEN_OPERAND_INPUT, .use = (uint8_t)use, .input = index};
+}
+
+/* An input of the step that the row of the op asks for: the weight of a target in the loss, which
+ * is NAME.share, or ids, of which the loss ignores some. */
 static struct pen_kind_operand data_operand(const struct pen_kind *kind,
                                             const struct pen_kind_op *op, int k, const char *name) {
   static const char ending[] = ".share";
   const char *wanted = operand_row(op, k)->name;
-  const bool share = strcmp(wanted, "share") == 0;
-  size_t bytes = strlen(name);
-  if (share && !pen_ends_in(name, ending, sizeof ending - 1)) bytes = 0;
-  if (share && bytes) bytes -= sizeof ending - 1;
-  const struct pen_described_input *input = find_input(kind->description, name, bytes);
-  const char *from = share ? "targets" : wanted;
-  if (!input || strcmp(pen_described_source_text(input->from), from) != 0)
-    FAIL(kind, op, "%s: operand %s: the input from \"%s\"%s", name, wanted, from,
-         share ? ", with .share" : "");
-  return (struct pen_kind_operand){.source = share ? PEN_OPERAND_SHARE : PEN_OPERAND_INPUT,
-                                   .input = (uint8_t)input->from};
+  const size_t bytes = strlen(name);
+  if (strcmp(wanted, "share") != 0)
+    return input_operand(kind, op, k, name, bytes,
+                         strcmp(wanted, "targets") == 0 ? PEN_USED_AS_TARGETS : PEN_USED_AS_IDS);
+  struct pen_kind_operand share =
+      input_operand(kind, op, k, name,
+                    pen_ends_in(name, ending, sizeof ending - 1) ? bytes + 1 - sizeof ending : 0,
+                    PEN_USED_AS_TARGETS);
+  const int targets = pen_signature_operand(pen_signature_of(op->row->kind), "targets");
+  if (share.input != op->operand[targets].input)
+    FAIL(kind, op, "%s: operand share: that of the operand targets", name);
+  share.source = PEN_OPERAND_SHARE;
+  return share;
 }
 
 static bool is_constant(const struct pen_kind *kind, uint32_t value) {
@@ -102,7 +145,11 @@ static struct pen_kind_operand read_operand(const struct pen_kind *kind,
     case PEN_READS_WEIGHT:
       return (struct pen_kind_operand){.source = PEN_OPERAND_WEIGHT, .weight = name + 1};
     case PEN_READS_DATA: return data_operand(kind, op, k, name);
-    default: return value_operand(kind, op, k, name, class == PEN_READS_CONSTANT);
+    case PEN_READS_VALUE:
+      if (find_value(kind, name) == PEN_NONE && find_input(kind->description, name, strlen(name)))
+        return input_operand(kind, op, k, name, strlen(name), PEN_USED_AS_VALUES);
+      return value_operand(kind, op, k, name, false);
+    default: return value_operand(kind, op, k, name, true);
   }
 }
 
@@ -160,13 +207,14 @@ static void find_head(struct pen_kind *kind) {
   const struct pen_kind_op *op = last;
   uint32_t maker = kind->op_count - 1;
   do {
-    maker = kind->value[op->operand[0].value].maker;
+    const bool is_made = op->operand[0].source == PEN_OPERAND_VALUE;
+    maker = is_made ? kind->value[op->operand[0].value].maker : PEN_NONE;
     op = maker == PEN_NONE ? NULL : &kind->op[maker];
   } while (op && is_by_rows(op) && op->row->kind != PEN_OP_LINEAR);
   if (!op || op->row->kind != PEN_OP_LINEAR || op->operand[2].source != PEN_OPERAND_ABSENT)
     FAIL(kind, last,
          "%s: operand logits: what a LINEAR without addend makes, with ops of one value between",
-         kind->value[last->operand[0].value].name);
+         last->from->operand[0]);
   kind->head = maker;
 }
 
@@ -219,6 +267,8 @@ static struct pen_read_shape shape_of(const struct pen_kind *kind, const struct 
   struct pen_read_shape shape = {.given = operand->source != PEN_OPERAND_ABSENT, .elements = 1};
   if (operand->source == PEN_OPERAND_VALUE || operand->source == PEN_OPERAND_CONSTANT)
     shape.elements = kind->value[operand->value].width;
+  if (operand->source == PEN_OPERAND_INPUT)
+    shape.elements = kind->description->input[operand->input].width;
   if (operand->source != PEN_OPERAND_WEIGHT) return shape;
   const char *name = pen_text("%s%s", prefix, operand->weight);
   const struct pen_described_weight *weight = pen_described_weight_find(kind->description, name);
@@ -247,6 +297,15 @@ static void set_width(struct pen_kind *kind, const struct pen_kind_op *op, uint3
   kind->value[value].width = width;
 }
 
+/* Ids are rows of a table, or columns of logits. */
+static void limit_ids(const struct pen_kind *kind, const struct pen_kind_op *op,
+                      const int64_t dim[PEN_DIMS_MAX]) {
+  const int vocab = pen_signature_dim(pen_signature_of(op->row->kind), "vocab");
+  for (int k = 0; vocab >= 0 && k < PEN_OPERANDS_MAX; k++)
+    if (op->operand[k].source == PEN_OPERAND_INPUT && op->operand[k].use != PEN_USED_AS_VALUES)
+      pen_described_limit(kind->description, op->operand[k].input, (uint64_t)dim[vocab]);
+}
+
 void pen_kind_match_unit(struct pen_kind *kind, const char *prefix, bool is_first) {
   static const struct pen_step_sizes token = {1, 1, 1, 1};
   int64_t dim[PEN_DIMS_MAX];
@@ -259,6 +318,7 @@ void pen_kind_match_unit(struct pen_kind *kind, const char *prefix, bool is_firs
       read[k] = shape_of(kind, op, k, prefix);
     const char *wrong = pen_row_dims(op->row, op->from, read, &token, dim, real);
     if (wrong) FAIL(kind, op, "%s", wrong);
+    limit_ids(kind, op, dim);
     for (int n = 0; n < pen_described_outputs(op->row->kind); n++)
       set_width(kind, op, op->first_output + (uint32_t)n,
                 pen_row_output_elements(op->row->kind, n, dim), is_first);

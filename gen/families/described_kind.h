@@ -19,7 +19,8 @@ enum pen_operand_source {
 
 struct pen_kind_operand {
   uint8_t source;     /* enum pen_operand_source */
-  uint8_t input;      /* enum pen_described_source */
+  uint8_t use;        /* of inputs: enum pen_input_use */
+  uint32_t input;     /* and the index of the description's inputs; a share is that of targets */
   uint32_t value;     /* of values and constants: index of the kind's values */
   const char *weight; /* its name in the unit, without the point: "ln_1.weight" */
 };

@@ -10,6 +10,7 @@
 
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
+#include "gen/families/described_inputs.h"
 #include "gen/families/language.h"
 #include "gen/model/append.h"
 #include "gen/model/builder.h"
@@ -89,6 +90,12 @@ static uint32_t starts_value(struct block_ops *e, const struct pen_kind_op *op, 
   return given || t->cached_prompts > 0 ? pen_language_starts_of(e->graph) : PEN_NONE;
 }
 
+static uint32_t data_value(struct block_ops *e, const struct pen_kind_operand *operand) {
+  return pen_graph_data(e->graph,
+                        pen_described_declared(e->block->kind->description, operand->input,
+                                               (enum pen_input_use)operand->use));
+}
+
 static uint32_t input_value(struct block_ops *e, const struct pen_kind_op *op, int k) {
   const struct pen_kind_operand *operand = &op->operand[k];
   const bool given = operand->source != PEN_OPERAND_ABSENT;
@@ -98,11 +105,8 @@ static uint32_t input_value(struct block_ops *e, const struct pen_kind_op *op, i
     case PEN_OPERAND_VALUE: return e->value[operand->value];
     case PEN_OPERAND_CONSTANT: return constant_value(e, operand->value);
     case PEN_OPERAND_WEIGHT: return weight_value(e, operand->weight);
-    case PEN_OPERAND_INPUT:
-      return pen_graph_data(e->graph, operand->input == PEN_SOURCE_TOKENS ? &pen_language_tokens
-                                                                          : &pen_language_targets);
-    case PEN_OPERAND_SHARE:
-      return pen_share_of(e->graph, pen_graph_data(e->graph, &pen_language_targets));
+    case PEN_OPERAND_INPUT: return data_value(e, operand);
+    case PEN_OPERAND_SHARE: return pen_share_of(e->graph, data_value(e, operand));
     default: return PEN_NONE;
   }
 }
@@ -179,12 +183,10 @@ static void append_head(struct block_ops *e) {
   const struct pen_kind *kind = e->block->kind;
   const struct pen_kind_op *product = &kind->op[kind->head], *loss = &kind->op[kind->op_count - 1];
   uint32_t x = input_value(e, product, 0);
-  if (graph->topology->generates)
-    x = pen_op_last_tokens(graph, x, pen_graph_data(graph, &pen_language_targets));
+  if (graph->topology->generates) x = pen_op_last_tokens(graph, x, input_value(e, loss, 1));
   const uint32_t weight = input_value(e, product, 1);
   if (product + 1 == loss && pen_language_chunk(graph) > 0) {
-    pen_op_head_loss(graph, x, weight, pen_graph_data(graph, &pen_language_targets),
-                     pen_language_chunk(graph));
+    pen_op_head_loss(graph, x, weight, input_value(e, loss, 1), pen_language_chunk(graph));
     return;
   }
   e->value[product->first_output] =
@@ -210,6 +212,7 @@ uint32_t pen_described_emit(struct pen_graph *graph, uint32_t layer, uint32_t x)
   const struct pen_kind_block *block = (const struct pen_kind_block *)(const void *)of->kind;
   const struct pen_kind *kind = block->kind;
   struct block_ops e = {graph, block, of->prefix, pen_new(kind->value_count, sizeof *e.value)};
+  if (block->passes) x = pen_op_scale(graph, "taken", x, 1.0); /* whose gradients are two tensors */
   if (block->takes != PEN_NONE) e.value[block->takes] = x;
   if (kind->head != PEN_NONE && kind->description->tied) add_other_weights(&e, kind->description);
   for (uint32_t i = block->first; i < block->past; i++) {

@@ -11,6 +11,7 @@ struct pen_kind_block {
   const struct pen_kind *kind;
   uint32_t first, past;  /* ops */
   uint32_t takes, gives; /* values of the kind; PEN_NONE: nothing */
+  bool passes;           /* the gradient of what it takes is that of what it gives */
 };
 
 /* The member `emit` of such a block. */

@@ -2,6 +2,8 @@
 libgen_a_SOURCES += \
   %reldir%/described.c \
   %reldir%/described.h \
+  %reldir%/described_inputs.c \
+  %reldir%/described_inputs.h \
   %reldir%/described_kind.c \
   %reldir%/described_kind.h \
   %reldir%/described_ops.c \

@@ -8,10 +8,12 @@
 #include "gen/topology/topology.h"
 #include "runtime/plan/plan.h"
 
-static uint32_t make_x(struct pen_graph *graph) {
+static uint32_t make_x(struct pen_graph *graph, const struct pen_declared *declared) {
+  (void)declared;
   return pen_op_normal(graph, "x", graph->topology->model_hidden, 0);
 }
-static uint32_t make_y(struct pen_graph *graph) {
+static uint32_t make_y(struct pen_graph *graph, const struct pen_declared *declared) {
+  (void)declared;
   return pen_op_normal(graph, "y", graph->topology->model_hidden, 1);
 }
 

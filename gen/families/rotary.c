@@ -19,12 +19,15 @@
 
 #define DEVIATION 0.02
 
-static uint32_t make_rope_table(struct pen_graph *graph) {
+static uint32_t make_rope_table(struct pen_graph *graph, const struct pen_declared *declared) {
+  (void)declared;
   const struct pen_topology *t = graph->topology;
   return pen_op_rope_table(graph, "rope_table", t->model_head_dim, t->model_rope_theta, true);
 }
 
-static uint32_t make_local_rope_table(struct pen_graph *graph) {
+static uint32_t make_local_rope_table(struct pen_graph *graph,
+                                      const struct pen_declared *declared) {
+  (void)declared;
   const struct pen_topology *t = graph->topology;
   return pen_op_rope_table(graph, "local_rope_table", t->model_head_dim, t->model_rope_local_theta,
                            false);

@@ -11,6 +11,7 @@
 #include "gen/base/error.h"
 #include "gen/base/version.h"
 #include "gen/families/families.h"
+#include "gen/topology/description.h"
 #include "gen/topology/schedule_table.h"
 #include "gen/topology/settings.h"
 #include "gen/topology/value.h"
@@ -68,6 +69,23 @@ static const char *config_json(const struct pen_topology *t, const struct pen_fa
   return kept;
 }
 
+/* The inputs of a description that data have by their names, in its order. */
+static void set_inputs(struct pen_plan *plan, const struct pen_description *d) {
+  struct pen_input *inputs = pen_new(d->input_count + 1, sizeof *inputs);
+  for (size_t i = 0; i < d->input_count; i++) {
+    const struct pen_described_input *from = &d->input[i];
+    if (from->from != PEN_SOURCE_NAME) continue;
+    struct pen_input *input = &inputs[plan->input_count++];
+    *input = (struct pen_input){.name = from->name,
+                                .dtype = from->dtype,
+                                .dim_count = from->dim_count,
+                                .limit = from->limit,
+                                .has_targets = from->declared[PEN_USED_AS_TARGETS] != NULL};
+    memcpy(input->dim, from->dim, sizeof input->dim);
+  }
+  plan->inputs = inputs;
+}
+
 struct pen_plan *pen_plan_header(const struct pen_topology *t,
                                  const struct pen_partition *partition) {
   const struct pen_family *family = pen_family_of(t);
@@ -109,6 +127,7 @@ struct pen_plan *pen_plan_header(const struct pen_topology *t,
   plan->generated_groups = (uint32_t)t->generate_microbatches;
   plan->audits = t->memory_audit && t->trains;
   plan->needs_tokens = pen_family_needs_tokens(family);
+  if (t->description) set_inputs(plan, t->description);
   plan->packed = t->batch_packed;
   plan->loss_is_mean = t->model_loss == PEN_LOSS_CROSS_ENTROPY;
   plan->optimizer = optimizer_settings(t);

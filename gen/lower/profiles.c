@@ -48,10 +48,6 @@ static size_t add_bucket(struct pen_profile_input *profile, const struct pen_buc
   return count;
 }
 
-static bool predicts_tokens(const struct pen_bucket *bucket) {
-  return pen_family_needs_tokens(bucket->partition->stages.family);
-}
-
 static struct pen_profile_input generation_profile(const struct pen_bucket *bucket,
                                                    struct pen_topology *window, int kind,
                                                    const char *name) {
@@ -122,7 +118,7 @@ struct pen_profile_inputs pen_profiles_of(const struct pen_bucket *bucket, size_
         add_bucket(&profile[count], &bucket[i], i ? pen_text("_%lld", (long long)sequence) : "");
   }
   pen_pass("generation");
-  if (predicts_tokens(bucket) && !bucket->topology->only_trains) {
+  if (pen_topology_reads_texts(bucket->topology) && !bucket->topology->only_trains) {
     count += add_windows(&profile[count], bucket);
     count += add_cached(&profile[count], bucket);
   }

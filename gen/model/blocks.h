@@ -18,7 +18,7 @@ struct pen_topology; /* gen/topology/topology.h */
 enum {
   PEN_REPLICATED = -1, /* every microbatch gets the whole tensor */
   PEN_OF_MODEL = 255,  /* as a dtype: model.dtype */
-  PEN_BLOCK_READS_MAX = 4
+  PEN_BLOCK_READS_MAX = 34
 };
 
 /* Which stages get an input of the step. */
@@ -33,9 +33,9 @@ struct pen_declared {
               */
   uint8_t dtype; /* enum pen_dtype, as in messages, or PEN_OF_MODEL */
   /* only of inputs: */
-  uint8_t receivers;                         /* enum pen_receivers */
-  uint32_t (*emit)(struct pen_graph *graph); /* emits the op that computes a microbatch's part of
-                                                it, or once at start */
+  uint8_t receivers; /* enum pen_receivers */
+  /* Emits the op that computes a microbatch's part of it, or once at start. */
+  uint32_t (*emit)(struct pen_graph *graph, const struct pen_declared *declared);
   bool (*wanted)(const struct pen_topology *topology); /* whether the step has it; null: always */
 };
 

@@ -75,7 +75,7 @@ uint32_t pen_graph_data(struct pen_graph *graph, const struct pen_declared *decl
   size_t ops = graph->forward.count;
   graph->prefix = "";
   graph->split = PEN_NONE;
-  uint32_t value = declared->emit(graph);
+  uint32_t value = declared->emit(graph, declared);
   graph->prefix = prefix;
   graph->split = split;
   pen_shape_check_value(graph, declared, value, "makes");
@@ -90,7 +90,8 @@ uint32_t pen_graph_data(struct pen_graph *graph, const struct pen_declared *decl
   return value;
 }
 
-uint32_t pen_op_tokens(struct pen_graph *graph) {
+uint32_t pen_op_tokens(struct pen_graph *graph, const struct pen_declared *declared) {
+  (void)declared;
   return pen_append_forward(graph, PEN_OP_TOKENS, "tokens", NULL, (int64_t[]){graph->rows}, 1);
 }
 
@@ -98,11 +99,18 @@ static int64_t sequence_count(const struct pen_graph *graph) {
   return graph->rows / graph->topology->sequence;
 }
 
-uint32_t pen_op_targets(struct pen_graph *graph) {
+uint32_t pen_op_targets(struct pen_graph *graph, const struct pen_declared *declared) {
+  (void)declared;
   if (graph->topology->generates)
     return pen_append_forward(graph, PEN_OP_LAST_TOKENS, "targets", NULL,
                               (int64_t[]){sequence_count(graph), graph->topology->sequence}, 2);
   return pen_append_forward(graph, PEN_OP_TARGETS, "targets", NULL, (int64_t[]){graph->rows}, 1);
+}
+
+uint32_t pen_op_input(struct pen_graph *graph, int kind, const char *name, int64_t input,
+                      int64_t width) {
+  return pen_append_forward(graph, kind, name, NULL, (int64_t[]){graph->rows, input, width},
+                            pen_signature_of(kind)->dim_count);
 }
 
 uint32_t pen_op_last_tokens(struct pen_graph *graph, uint32_t x, uint32_t targets) {
@@ -117,7 +125,8 @@ uint32_t pen_op_last_tokens(struct pen_graph *graph, uint32_t x, uint32_t target
   return last;
 }
 
-uint32_t pen_op_starts(struct pen_graph *graph) {
+uint32_t pen_op_starts(struct pen_graph *graph, const struct pen_declared *declared) {
+  (void)declared;
   if (graph->topology->cached_prompts > 0)
     return pen_append_forward(graph, PEN_OP_POSITIONS, "starts", NULL,
                               (int64_t[]){graph->rows, sequence_count(graph)}, 2);

@@ -25,8 +25,13 @@ uint32_t pen_graph_weight(struct pen_graph *graph, const char *name, int64_t row
 uint32_t pen_graph_tied_weight(struct pen_graph *graph, const char *name, int64_t rows,
                                int64_t columns);
 
-uint32_t pen_op_tokens(struct pen_graph *graph);  /* (rows) i32 */
-uint32_t pen_op_targets(struct pen_graph *graph); /* (rows) i32; in a step of generation (batch) */
+/* Members `emit` of inputs: (rows) i32; targets in a step of generation (batch). */
+uint32_t pen_op_tokens(struct pen_graph *graph, const struct pen_declared *declared);
+uint32_t pen_op_targets(struct pen_graph *graph, const struct pen_declared *declared);
+/* What an op of that kind, TOKENS, TARGETS or INPUT, makes of input number `input` of the plan,
+ * from 1: (rows) i32, or (rows, width). */
+uint32_t pen_op_input(struct pen_graph *graph, int kind, const char *name, int64_t input,
+                      int64_t width);
 uint32_t pen_op_normal(struct pen_graph *graph, const char *name, int64_t width,
                        int stream); /* (rows, width) */
 /* The rows of the tokens in the table, or a split of it; the others are the addend's (rows, width),
@@ -44,7 +49,7 @@ uint32_t pen_op_rope_table(struct pen_graph *graph, const char *name, int64_t he
                            double theta, bool scaled);
 /* `starts` (rows) i32: where each token's document starts in its sequence; PEN_NONE: every sequence
  * is one document. */
-uint32_t pen_op_starts(struct pen_graph *graph);
+uint32_t pen_op_starts(struct pen_graph *graph, const struct pen_declared *declared);
 uint32_t pen_op_rope(struct pen_graph *graph, const char *name, uint32_t x, uint32_t table,
                      uint32_t starts, int64_t heads, int64_t head_dim);
 /* window: how many tokens a token sees at most, itself included; 0 or less: all. */

@@ -17,11 +17,11 @@
 #include "base/message.h"
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
+#include "gen/topology/description_inputs.h"
 #include "gen/topology/description_json.h"
 #include "runtime/plan/plan.h"
 
 /* Bytes of names besides letters and digits. */
-#define OF_VALUES "_.-"
 #define OF_WEIGHTS "_.-*"
 
 enum {
@@ -32,11 +32,6 @@ enum {
   ELEMENTS_BITS = 40
 };
 #define INITIAL_MAX 1e6
-
-const char *pen_described_source_text(enum pen_described_source source) {
-  static const char *const text[PEN_SOURCES] = {"tokens", "targets", "starts"};
-  return text[source];
-}
 
 void pen_description_fail(const struct pen_description *d, const struct pen_described_kind *kind,
                           const struct pen_described_op *op, const char *format, ...) {
@@ -68,56 +63,7 @@ const struct pen_described_weight *pen_described_weight_find(const struct pen_de
   return NULL;
 }
 
-/* ---- inputs and weights ---- */
-
-/* Whether the shape begins with these words. */
-static bool begins_with(const json_t *shape, const char *first, const char *second) {
-  const char *one = json_string_value(json_array_get(shape, 0)),
-             *two = json_string_value(json_array_get(shape, 1));
-  return one && two && strcmp(one, first) == 0 && strcmp(two, second) == 0;
-}
-
-static bool is_text(const json_t *value, const char *text) {
-  return json_is_string(value) && strcmp(json_string_value(value), text) == 0;
-}
-
-static struct pen_described_input read_input(const struct pen_description *d, size_t index,
-                                             const json_t *from) {
-  const char *place = pen_text("inputs[%zu]", index);
-  pen_description_keys(d->path, place, pen_description_object(d->path, place, from),
-                       "name dtype shape from");
-  const json_t *shape = json_object_get(from, "shape"), *dtype = json_object_get(from, "dtype"),
-               *source = json_object_get(from, "from");
-  struct pen_described_input input = {
-      pen_description_name(d->path, pen_text("%s.name", place), json_object_get(from, "name"),
-                           OF_VALUES, false),
-      PEN_SOURCES};
-  if (!is_text(dtype, "i32"))
-    pen_description_fail_at(d->path, pen_text("%s.dtype", place), dtype, "\"i32\"");
-  if (json_array_size(shape) != 2 || !begins_with(shape, "batch", "sequence"))
-    pen_description_fail_at(d->path, pen_text("%s.shape", place), shape,
-                            "[\"batch\", \"sequence\"]");
-  for (int s = 0; s < PEN_SOURCES; s++)
-    if (is_text(source, pen_described_source_text((enum pen_described_source)s)))
-      input.from = (enum pen_described_source)s;
-  if (input.from == PEN_SOURCES)
-    pen_description_fail_at(d->path, pen_text("%s.from", place), source,
-                            "\"tokens\", \"targets\" or \"starts\"");
-  return input;
-}
-
-static void read_inputs(struct pen_description *d, const json_t *list) {
-  d->input = pen_new(json_array_size(list) + 1, sizeof *d->input);
-  for (size_t i = 0; i < json_array_size(list); i++) {
-    d->input[i] = read_input(d, i, json_array_get(list, i));
-    for (size_t other = 0; other < i; other++)
-      if (strcmp(d->input[other].name, d->input[i].name) == 0 ||
-          d->input[other].from == d->input[i].from)
-        pen_description_fail_at(d->path, pen_text("inputs[%zu]", i), json_array_get(list, i),
-                                "a name and a \"from\" of its own");
-    d->input_count++;
-  }
-}
+/* ---- weights ---- */
 
 /* An object with that key alone: its number, if that is within the limits. */
 static bool take_number(const json_t *from, const char *key, double least, double most,
@@ -130,9 +76,9 @@ static bool take_number(const json_t *from, const char *key, double least, doubl
 
 static void read_initial(const struct pen_description *d, const char *place, const json_t *from,
                          struct pen_described_weight *weight) {
-  if (is_text(from, "zeros"))
+  if (pen_description_is(from, "zeros"))
     weight->initial = PEN_INITIAL_ZEROS;
-  else if (is_text(from, "ones"))
+  else if (pen_description_is(from, "ones"))
     weight->initial = PEN_INITIAL_ONES;
   else if (take_number(from, "normal", 0, INITIAL_MAX, &weight->deviation))
     weight->initial = PEN_INITIAL_NORMAL;
@@ -164,7 +110,8 @@ static struct pen_described_weight read_weight(const struct pen_description *d, 
     pen_description_fail_at(d->path, extents, shape, "at most 2^40 elements");
   read_initial(d, pen_text("%s.initial", place), json_object_get(from, "initial"), &weight);
   if (tied)
-    weight.tied = pen_description_name(d->path, pen_text("%s.tied", place), tied, OF_VALUES, false);
+    weight.tied = pen_description_name(d->path, pen_text("%s.tied", place), tied,
+                                       PEN_DESCRIBED_NAME_BYTES, false);
   return weight;
 }
 
@@ -216,7 +163,8 @@ static const char **read_names(const struct pen_description *d, const char *plac
   for (size_t i = 0; i < count; i++) {
     const json_t *one = json_array_get(list, i);
     if (may_be_absent && json_is_null(one)) continue;
-    name[i] = pen_description_name(d->path, pen_text("%s[%zu]", place, i), one, OF_VALUES, false);
+    name[i] = pen_description_name(d->path, pen_text("%s[%zu]", place, i), one,
+                                   PEN_DESCRIBED_NAME_BYTES, false);
   }
   return name;
 }
@@ -254,12 +202,13 @@ static void read_takes(const struct pen_description *d, const char *place, const
   if (json_array_size(list) > 1) pen_description_fail_at(d->path, place, list, "one value at most");
   pen_description_keys(d->path, place, pen_description_object(d->path, place, one), "name shape");
   kind->takes = pen_description_name(d->path, pen_text("%s.name", place),
-                                     json_object_get(one, "name"), OF_VALUES, false);
-  if (extents < 3 || !begins_with(shape, "batch", "sequence"))
+                                     json_object_get(one, "name"), PEN_DESCRIBED_NAME_BYTES, false);
+  const size_t first = pen_description_tokens(d, shape);
+  if (first == 0 || first >= extents)
     pen_description_fail_at(d->path, pen_text("%s.shape", place), shape,
                             "[\"batch\", \"sequence\", WIDTH]");
   kind->width = 1;
-  for (size_t k = 2; k < extents; k++)
+  for (size_t k = first; k < extents; k++)
     kind->width *=
         pen_description_count(d->path, pen_text("%s.shape[%zu]", place, k),
                               json_array_get(shape, k), 1, PEN_DESCRIBED_EXTENT_MAX / kind->width);
@@ -293,7 +242,7 @@ static void read_kinds(struct pen_description *d, const json_t *object) {
   for (void *at = json_object_iter((json_t *)object); at;
        at = json_object_iter_next((json_t *)object, at)) {
     json_t *key = json_string(json_object_iter_key(at));
-    const char *name = pen_description_name(d->path, "kinds", key, OF_VALUES, false);
+    const char *name = pen_description_name(d->path, "kinds", key, PEN_DESCRIBED_NAME_BYTES, false);
     json_decref(key);
     read_kind(d, name, json_object_iter_value(at), &d->kind[d->kind_count++]);
   }
@@ -314,7 +263,7 @@ static const struct pen_described_kind *find_kind(const struct pen_description *
                                                   const char *place, const json_t *name) {
   const char *names = "";
   for (size_t k = 0; k < d->kind_count; k++) {
-    if (is_text(name, d->kind[k].name)) return &d->kind[k];
+    if (pen_description_is(name, d->kind[k].name)) return &d->kind[k];
     names = pen_text("%s%s%s", names, k ? ", " : "", d->kind[k].name);
   }
   pen_description_fail_at(d->path, place, name, pen_text("one of the kinds: %.400s", names));
@@ -325,7 +274,7 @@ static uint64_t counted_before(const json_t *list, size_t index, const char *pre
   uint64_t count = 0;
   for (size_t i = 0; i < index; i++) {
     const json_t *other = json_array_get(list, i), *number = json_object_get(other, "count");
-    if (number && is_text(json_object_get(other, "prefix"), prefix))
+    if (number && pen_description_is(json_object_get(other, "prefix"), prefix))
       count += (uint64_t)json_integer_value(number);
   }
   return count;
@@ -343,8 +292,8 @@ static void read_unit(struct pen_description *d, const json_t *list, size_t inde
   const json_t *from = pen_description_object(d->path, place, json_array_get(list, index)),
                *prefix = json_object_get(from, "prefix"), *count = json_object_get(from, "count");
   pen_description_keys(d->path, place, from, "kind prefix count");
-  const char *text =
-      pen_description_name(d->path, pen_text("%s.prefix", place), prefix, OF_VALUES, true);
+  const char *text = pen_description_name(d->path, pen_text("%s.prefix", place), prefix,
+                                          PEN_DESCRIBED_NAME_BYTES, true);
   const struct pen_described_kind *kind =
       find_kind(d, pen_text("%s.kind", place), json_object_get(from, "kind"));
   if (*text && text[strlen(text) - 1] != '.')
@@ -437,11 +386,13 @@ struct pen_description *pen_description_read(const char *path) {
   if (sequence)
     d->sequence = (int64_t)pen_description_count(path, "sequence", sequence, 1, SEQUENCE_MAX);
   read_config(d, json_object_get(root, "config"));
-  read_inputs(d, pen_description_list(path, "inputs", json_object_get(root, "inputs")));
+  pen_description_read_inputs(
+      d, pen_description_list(path, "inputs", json_object_get(root, "inputs")));
   read_weights(d, pen_description_list(path, "weights", json_object_get(root, "weights")));
   read_kinds(d, json_object_get(root, "kinds"));
   read_units(d, json_object_get(root, "units"));
   check_units(d);
+  d->reads_texts = pen_description_reads_texts(d);
   digest_content(d, root);
   json_decref(root);
   return d;

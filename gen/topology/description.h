@@ -11,24 +11,47 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "runtime/plan/plan.h"
+
 struct pen_family; /* gen/model/blocks.h */
+struct pen_declared;
 
 enum {
   PEN_DESCRIPTION_VERSION = 1,
   PEN_DESCRIBED_EXTENT_MAX = 1 << 24, /* of a weight, or of a value for each token */
   PEN_DESCRIBED_OPS_MAX = 4096,       /* of a kind */
-  PEN_DESCRIBED_OUTPUTS_MAX = 4
+  PEN_DESCRIBED_OUTPUTS_MAX = 4,
+  PEN_DESCRIBED_INPUTS_MAX = 16
 };
 
-/* Where the runtime takes an input from. */
-enum pen_described_source { PEN_SOURCE_TOKENS, PEN_SOURCE_TARGETS, PEN_SOURCE_STARTS, PEN_SOURCES };
+/* Where the runtime takes an input from: what "from" says, or without that a tensor of the data
+ * with the input's name. */
+enum pen_described_source {
+  PEN_SOURCE_TOKENS,
+  PEN_SOURCE_TARGETS,
+  PEN_SOURCE_STARTS,
+  PEN_SOURCE_NAME
+};
 
-/* The word of "from", which is also the operand of ops.def that reads it. */
-const char *pen_described_source_text(enum pen_described_source source);
+/* What ops may read an input as. */
+enum pen_input_use {
+  PEN_USED_AS_IDS,     /* an i32 for each token */
+  PEN_USED_AS_TARGETS, /* the same, of the loss: with a share; -100: ignored */
+  PEN_USED_AS_VALUES,  /* in the dtype of the model */
+  PEN_INPUT_USES
+};
 
 struct pen_described_input {
   const char *name;
   enum pen_described_source from;
+  uint8_t dtype; /* enum pen_input_dtype */
+  uint32_t dim_count;
+  uint64_t dim[PEN_INPUT_DIMS_MAX]; /* of a sample; 0: model.sequence */
+  bool has_tokens;                  /* a sample is a sequence of tokens, or one */
+  uint64_t width;                   /* elements for each token, or of a sample */
+  /* Set by gen/families/described_inputs.c: */
+  uint64_t limit;                                      /* ids are below; 0: no op says */
+  const struct pen_declared *declared[PEN_INPUT_USES]; /* null: no op reads it so */
 };
 
 /* A weight, or one of each layer. */
@@ -83,6 +106,8 @@ struct pen_description {
   struct pen_described_unit *unit;
   size_t input_count, weight_count, kind_count, unit_count;
   uint32_t layer_count;
+  bool
+      reads_texts; /* tokens and targets alone: the first unit embeds them, the last has the loss */
   const struct pen_described_weight *tied; /* the weight with two names; null: none */
   unsigned char digest[32];                /* SHA-256 of the canonical form */
   const struct pen_family *

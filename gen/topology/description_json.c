@@ -55,6 +55,10 @@ void pen_description_keys(const char *path, const char *place, const json_t *obj
   }
 }
 
+bool pen_description_is(const json_t *value, const char *text) {
+  return json_is_string(value) && strcmp(json_string_value(value), text) == 0;
+}
+
 const json_t *pen_description_list(const char *path, const char *place, const json_t *value) {
   if (!json_is_array(value)) pen_description_fail_at(path, place, value, "a list");
   return value;

@@ -17,6 +17,8 @@ _Noreturn void pen_description_fail_at(const char *path, const char *place, cons
 /* Fails if the object has another key than these, which blanks separate. */
 void pen_description_keys(const char *path, const char *place, const json_t *object,
                           const char *keys);
+/* Whether the value is that text. */
+bool pen_description_is(const json_t *value, const char *text);
 const json_t *pen_description_list(const char *path, const char *place, const json_t *value);
 const json_t *pen_description_object(const char *path, const char *place, const json_t *value);
 uint64_t pen_description_count(const char *path, const char *place, const json_t *value,

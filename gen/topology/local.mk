@@ -11,6 +11,8 @@ libgen_a_SOURCES += \
   %reldir%/described_settings.h \
   %reldir%/description.c \
   %reldir%/description.h \
+  %reldir%/description_inputs.c \
+  %reldir%/description_inputs.h \
   %reldir%/description_json.c \
   %reldir%/description_json.h \
   %reldir%/fallback.c \

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "gen/base/arena.h"
+#include "gen/topology/description.h"
 #include "gen/topology/family_table.h"
 #include "gen/topology/message.h"
 #include "gen/topology/schedule_table.h"
@@ -89,8 +90,13 @@ struct pen_topology *pen_topology_of_window(const struct pen_topology *topology,
   return window;
 }
 
+bool pen_topology_reads_texts(const struct pen_topology *t) {
+  return pen_family_row_of(t->model_family)->needs_tokens &&
+         (!t->description || t->description->reads_texts);
+}
+
 bool pen_topology_has_cache(const struct pen_topology *t) {
-  return t->generate_prompts > 0 && pen_family_row_of(t->model_family)->needs_tokens;
+  return t->generate_prompts > 0 && pen_topology_reads_texts(t);
 }
 
 int64_t pen_topology_cache_slots(const struct pen_topology *t) {

@@ -13,8 +13,11 @@ struct pen_topology *pen_topology_of_shape(const struct pen_topology *topology, 
 /* The same topology with one microbatch of one sequence of that many tokens. */
 struct pen_topology *pen_topology_of_window(const struct pen_topology *topology, int64_t sequence);
 
-/* Whether the plan has a cache of keys and values: generate.prompts, of a model that predicts
- * tokens on CPUs. A GPU has no kernels for it yet. */
+/* Whether texts have all that the model reads, so that it may generate. */
+bool pen_topology_reads_texts(const struct pen_topology *topology);
+
+/* Whether the plan has a cache of keys and values: generate.prompts, of such a model on CPUs. A GPU
+ * has no kernels for it yet. */
 bool pen_topology_has_cache(const struct pen_topology *topology);
 
 /* The texts whose keys and values it holds: of all groups in flight. */

@@ -140,6 +140,30 @@ static bool check_tensor_table(struct pen_rank_context *b) {
 
 /* ---- ops ---- */
 
+/* A data op of an input by name makes what a microbatch has of one that the plan has. In generation
+ * a command fills it. */
+static bool check_input(const struct pen_rank_context *b, uint32_t op_index,
+                        const struct pen_op *op, const struct pen_signature *signature) {
+  const int number = pen_signature_dim(signature, "input"),
+            rows = pen_signature_dim(signature, "rows"),
+            width = pen_signature_dim(signature, "width");
+  if (number < 0 || op->dim[number] == 0) return true;
+  if ((uint64_t)op->dim[number] > b->plan->input_count)
+    return pen_problem_note(b->checked->problem, b->rank, PEN_NONE,
+                            "op %u (%s) reads input %lld, but the plan has %u", op_index,
+                            signature->kind, (long long)op->dim[number], b->plan->input_count);
+  const struct pen_input *input = &b->plan->inputs[op->dim[number] - 1];
+  uint64_t wanted = b->plan->microbatch;
+  for (uint32_t n = 0; n < input->dim_count; n++)
+    wanted *= input->dim[n] ? input->dim[n] : b->profile->sequence;
+  const uint64_t made = (uint64_t)op->dim[rows] * (uint64_t)(width < 0 ? 1 : op->dim[width]);
+  return made == wanted || pen_profile_kind_generates(b->profile->kind) ||
+         pen_problem_note(b->checked->problem, b->rank, PEN_NONE,
+                          "op %u (%s) makes %llu elements, but a microbatch has %llu of %s",
+                          op_index, signature->kind, (unsigned long long)made,
+                          (unsigned long long)wanted, input->name);
+}
+
 /* One operand against the signature. */
 static bool check_operand(const struct pen_rank_context *b, uint32_t op_index,
                           const struct pen_op *op, const struct pen_signature *signature, int k) {
@@ -224,7 +248,7 @@ static bool check_ops(const struct pen_rank_context *b) {
     if (op->dtype != PEN_F32 && op->dtype != pen_signature_dtype(signature, PEN_BF16) && !any)
       return pen_problem_note(problem, b->rank, PEN_NONE, "op %u (%s): it cannot be of dtype %s",
                               index, signature->kind, pen_dtype_text(op->dtype));
-    if (!check_dims(b, index, op, signature)) return false;
+    if (!check_dims(b, index, op, signature) || !check_input(b, index, op, signature)) return false;
     for (int k = 0; k < PEN_OPERANDS_MAX; k++)
       if (!check_operand(b, index, op, signature, k)) return false;
     if (!check_parts(b, index, op, signature)) return false;

@@ -10,6 +10,7 @@
  *   crc32.h          a checksum
  *   key.h            the key of a stream of random numbers
  *   learning_rate.h  the schedule of the learning rate
+ *   safetensors_header.h  which tensors a safetensors file has
  *
  * In: texts, paths, numbers, settings of the optimizer. Out: the same checked, written or computed.
  * Nothing here knows ranks, and of a plan only its optimizer. */

@@ -25,6 +25,8 @@ libruntime_a_SOURCES += \
   %reldir%/output.h \
   %reldir%/patterns.c \
   %reldir%/patterns.h \
+  %reldir%/safetensors_header.c \
+  %reldir%/safetensors_header.h \
   %reldir%/seal.c \
   %reldir%/seal.h \
   %reldir%/stop_signals.c \

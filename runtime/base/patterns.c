@@ -1,13 +1,17 @@
 /* patterns.c: expands the patterns of a list of files, and takes their weights (see patterns.h). */
+#define _GNU_SOURCE 1
 #include "runtime/base/patterns.h"
 
 #include <glob.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "runtime/base/check.h"
+
+enum { PARTS_MAX = 16384 };
 
 /* glob() itself sorts by the locale. */
 static int compare_bytes(const void *a, const void *b) {
@@ -46,6 +50,72 @@ void pen_patterns_expand(const char *option, struct pen_texts *paths, bool singl
     if (strpbrk(paths->text[i], "*?[") != NULL && access(paths->text[i], F_OK) != 0) {
       append_matches(&all, option, paths->text[i], single);
     } else {
+      append(&all, paths->text[i]);
+    }
+  }
+  *paths = all;
+}
+
+/* A name of a part of several, "data-00001-of-00003.safetensors". */
+struct part {
+  const char *text;
+  size_t stem_bytes; /* "data-" */
+  size_t digits;
+  uint64_t number, count; /* 0: it is no part */
+  const char *rest;       /* "-of-00003.safetensors" */
+};
+
+static struct part part_of(const char *text) {
+  static const char between[] = "-of-", digits[] = "0123456789";
+  struct part part = {.text = text};
+  const char *of = NULL;
+  for (const char *at = text; (at = strstr(at, between)) != NULL; at++) {
+    of = at;
+  }
+  const char *total = of == NULL ? "" : of + sizeof between - 1, *number = of;
+  while (of != NULL && number > text && strchr(digits, number[-1]) != NULL) {
+    number--;
+  }
+  if (of == NULL || number == of || number == text || number[-1] != '-' ||
+      strcmp(total + strspn(total, digits), ".safetensors") != 0) {
+    return part;
+  }
+  part.stem_bytes = (size_t)(number - text);
+  part.digits = (size_t)(of - number);
+  part.number = strtoull(number, NULL, 10);
+  part.count = strtoull(total, NULL, 10);
+  part.rest = of;
+  return part;
+}
+
+static bool are_of_one(const struct part *a, const struct part *b) {
+  return a->count > 0 && b->count > 0 && a->stem_bytes == b->stem_bytes &&
+         memcmp(a->text, b->text, a->stem_bytes) == 0 && strcmp(a->rest, b->rest) == 0;
+}
+
+/* Whether the list has a part alone, the first. */
+static bool stands_for_all(const struct pen_texts *paths, const struct part *part) {
+  bool alone = part->number == 1 && part->count > 1 && part->count <= PARTS_MAX;
+  for (size_t i = 0; alone && i < paths->count; i++) {
+    const struct part other = part_of(paths->text[i]);
+    alone = !are_of_one(part, &other) || other.number == 1;
+  }
+  return alone;
+}
+
+void pen_parts_expand(struct pen_texts *paths) {
+  struct pen_texts all = {.count = 0};
+  for (size_t i = 0; i < paths->count; i++) {
+    const struct part part = part_of(paths->text[i]);
+    const uint64_t count = stands_for_all(paths, &part) ? part.count : 0;
+    for (uint64_t n = 1; n <= count; n++) {
+      char *path = NULL;
+      pen_check(asprintf(&path, "%.*s%0*" PRIu64 "%s", (int)part.stem_bytes, part.text,
+                         (int)part.digits, n, part.rest) > 0,
+                "no memory for a name");
+      append(&all, path);
+    }
+    if (count == 0) {
       append(&all, paths->text[i]);
     }
   }

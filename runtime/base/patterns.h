@@ -13,6 +13,10 @@
  * Allocates what is kept to the end of the process. */
 void pen_patterns_expand(const char *option, struct pen_texts *paths, bool single);
 
+/* Replaces a first part, X-00001-of-00003.safetensors, by all parts, unless the list has others of
+ * them. Allocates likewise. */
+void pen_parts_expand(struct pen_texts *paths);
+
 /* Takes the weights of a blend off the texts, "FILE=0.7", unless a file has the whole name. Returns
  * them in units of 1e-9, or null if no text has one, or there is one text alone, which needs none.
  * Fails (64) if others have none, or on a number that is not above 0 and at most a million with at

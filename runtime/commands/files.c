@@ -14,6 +14,8 @@
 #include "base/same_file.h"
 #include "runtime/base/check.h"
 #include "runtime/base/files.h"
+#include "runtime/base/patterns.h"
+#include "runtime/data/bucket.h"
 
 /* The options that name files. */
 static const struct named_file {
@@ -121,11 +123,30 @@ void pen_check_weights_not_written(const struct pen_run *run) {
   }
 }
 
+void pen_check_reads_texts(const struct pen_plan *plan, const char *command) {
+  if (!plan->needs_tokens) {
+    pen_fail(PEN_EXIT_USAGE, "%s: this binary's model is not a language model: it reads no tokens",
+             command);
+  }
+  if (pen_buckets_of(plan, PEN_EVAL).count > 0 && pen_buckets_of(plan, PEN_GENERATE).count == 0) {
+    pen_fail(PEN_EXIT_USAGE,
+             "%s: this binary's model reads more than texts have, the tokens of its first unit and "
+             "the targets of its last",
+             command);
+  }
+}
+
 void pen_check_data_given(const struct pen_plan *plan, const struct pen_options *options,
                           const char *command) {
+  const bool by_name = plan->input_count > 0 && strcmp(command, "score") != 0;
   if (plan->needs_tokens && options->data.count == 0) {
-    pen_fail(PEN_EXIT_USAGE, "%s needs --data FILE: a token file, as penstock-tokens writes it",
-             command);
+    pen_fail(PEN_EXIT_USAGE, "%s needs --data FILE: %s", command,
+             by_name ? "a safetensors file that has its inputs by name"
+                     : "a token file, as penstock-tokens writes it");
+  }
+  if (by_name && options->given.ids) {
+    pen_fail(PEN_EXIT_USAGE, "--ids %" PRIu64 ": the model's inputs are read by name from the data",
+             options->ids);
   }
   if (options->given.ids && options->ids != 16 && options->ids != 32) {
     pen_fail(PEN_EXIT_USAGE, "--ids %" PRIu64 ": 16 or 32, the bits of a token id", options->ids);
@@ -133,7 +154,7 @@ void pen_check_data_given(const struct pen_plan *plan, const struct pen_options 
 }
 
 struct pen_texts pen_token_paths(const struct pen_plan *plan, const char *option,
-                                 const struct pen_texts *paths) {
+                                 const struct pen_texts *paths, bool weighted) {
   for (size_t i = 0; i < paths->count && !plan->needs_tokens; i++) {
     if (access(paths->text[i], R_OK) != 0) {
       pen_fail(PEN_EXIT_NO_INPUT, "%s: %s", paths->text[i], strerror(errno));
@@ -141,7 +162,11 @@ struct pen_texts pen_token_paths(const struct pen_plan *plan, const char *option
     pen_say(plan->name, "%s %s is not read: the model makes its own inputs", option,
             paths->text[i]);
   }
-  return plan->needs_tokens ? *paths : (struct pen_texts){.count = 0};
+  struct pen_texts all = *paths;
+  if (plan->input_count > 0 && !weighted) {
+    pen_parts_expand(&all);
+  }
+  return plan->needs_tokens ? all : (struct pen_texts){.count = 0};
 }
 
 /* Whether a folder holds checkpoints and is none itself; sets the path of the latest. */

@@ -93,9 +93,8 @@ static void print_result(const struct pen_run *run) {
   }
   if (control->target_count == 0) {
     pen_fail(PEN_EXIT_DATA,
-             "%s: no target in the windows of the %" PRIu64
-             " steps that were made: they have no loss",
-             run->data.path, control->step_count);
+             "%s: no target in the %s of the %" PRIu64 " steps that were made: they have no loss",
+             run->data.path, pen_data_windows_text(&run->data), control->step_count);
   }
   if (control->not_finite_count > 0) {
     const bool by_token = run->hooks != NULL;
@@ -122,13 +121,6 @@ static int run_forward(struct pen_run *run, uint32_t result_rank) {
   }
   pen_shared_close(&run->shared);
   return status;
-}
-
-static void check_language_model(const struct pen_plan *plan, const char *command) {
-  if (!plan->needs_tokens) {
-    pen_fail(PEN_EXIT_USAGE, "%s: this binary's model is not a language model: it reads no tokens",
-             command);
-  }
 }
 
 /* The plan of one replica, which does the work of generate and score alone; hosts without its ranks
@@ -171,7 +163,7 @@ int pen_run_eval(const struct pen_plan *plan, const struct pen_options *options,
 int pen_run_score(const struct pen_plan *plan, const struct pen_options *options,
                   uint64_t zero_ns) {
   const struct pen_plan *const whole = plan;
-  check_language_model(plan, "score");
+  pen_check_reads_texts(plan, "score");
   pen_check_data_given(plan, options, "score");
   if (options->data.count > 1) {
     pen_fail(PEN_EXIT_USAGE, "--data: score reads one file, and %zu were given",
@@ -209,7 +201,7 @@ int pen_run_score(const struct pen_plan *plan, const struct pen_options *options
 int pen_run_generate(const struct pen_plan *plan, const struct pen_options *options,
                      uint64_t zero_ns) {
   const struct pen_plan *const whole = plan;
-  check_language_model(plan, "generate");
+  pen_check_reads_texts(plan, "generate");
   const struct pen_prompts prompts = pen_prompts_read(plan, options);
   struct pen_options quiet = *options;
   quiet.quiet = true;

@@ -10,6 +10,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/text_writer.h"
 #include "runtime/data/bucket.h"
+#include "runtime/data/named_inputs.h"
 #include "runtime/plan/memory_kinds.h"
 #include "runtime/storage/memory_checkpoint.h"
 #include "runtime/supervise/binding.h"
@@ -73,6 +74,27 @@ static void json_shapes(struct pen_writer *out, const struct pen_plan *plan) {
   for (uint32_t s = 0; s < buckets.count; s++) {
     pen_writer_print(out, "%s{\"sequence\":%u,\"microbatches\":%u}", s == 0 ? "" : ",",
                      buckets.profile[s]->sequence, buckets.profile[s]->microbatch_count);
+  }
+  pen_writer_text(out, "],");
+}
+
+static void json_inputs(struct pen_writer *out, const struct pen_plan *plan) {
+  static const char *const dtypes[PEN_INPUT_DTYPES] = {
+#define PEN_INPUT_DTYPE(name, text, also, ids, values) text,
+#include "runtime/plan/inputs.def"
+  };
+  pen_writer_text(out, "\"inputs\":[");
+  for (uint32_t i = 0; i < plan->input_count; i++) {
+    const struct pen_input *input = &plan->inputs[i];
+    pen_writer_text(out, i == 0 ? "{" : ",{");
+    json_text(out, "name", input->name);
+    json_text(out, "dtype", dtypes[input->dtype]);
+    pen_writer_text(out, "\"sample\":[");
+    for (uint32_t n = 0; n < input->dim_count; n++) {
+      pen_writer_print(out, "%s%" PRIu64, n == 0 ? "" : ",",
+                       input->dim[n] == 0 ? plan->sequence : input->dim[n]);
+    }
+    pen_writer_text(out, "]}");
   }
   pen_writer_text(out, "],");
 }
@@ -187,6 +209,9 @@ static void print_json(const struct pen_plan *plan, const char *kernels) {
   json_hosts(&out, plan);
   json_fallbacks(&out, plan);
   json_shapes(&out, plan);
+  if (plan->input_count > 0) {
+    json_inputs(&out, plan);
+  }
   json_ranks(&out, plan);
   pen_writer_text(&out, "}\n");
   if (pen_writer_flush(&out) != 0) {
@@ -309,6 +334,11 @@ static void print_text(const struct pen_plan *plan, const char *kernels) {
   for (uint32_t s = 0; s < buckets.count && buckets.count > 1; s++) {
     printf("%-14s%u microbatches of sequences of %u\n", s == 0 ? "shapes" : "",
            buckets.profile[s]->microbatch_count, buckets.profile[s]->sequence);
+  }
+  for (uint32_t i = 0; i < plan->input_count; i++) {
+    char wanted[2 * PEN_SHOWN_BYTES];
+    printf("%-14s%s: %s\n", i == 0 ? "inputs" : "", plan->inputs[i].name,
+           pen_named_wanted_text(wanted, &plan->inputs[i], plan->sequence));
   }
   printf("%-14s%s, transport %s, %u threads a rank\n", "device", pen_device_row(plan->device)->text,
          pen_transport_row(plan->transport)->text, plan->threads_per_rank);

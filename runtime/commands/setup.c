@@ -42,7 +42,8 @@ const struct pen_profile *pen_longest_profile(const struct pen_buckets *buckets)
 }
 
 void pen_run_open_data(struct pen_run *run) {
-  const struct pen_texts paths = pen_token_paths(run->plan, "--data", &run->options->data);
+  const struct pen_texts paths =
+      pen_token_paths(run->plan, "--data", &run->options->data, run->options->data_weights != NULL);
   pen_data_open_files(&run->data, run->plan, run->profile->sequence, &paths,
                       run->options->data_weights, (uint32_t)run->options->ids, run->options->seed);
   if (run->options->shuffle) {
@@ -90,9 +91,8 @@ uint64_t pen_steps_of_file(const struct pen_plan *plan, const struct pen_buckets
     }
   }
   if (steps == 0) {
-    pen_fail(PEN_EXIT_DATA,
-             "%s: %" PRIu64 " windows of sequence %" PRIu64 ": a step reads %" PRIu64, data->path,
-             data->window_count, data->sequence, cursor);
+    pen_fail(PEN_EXIT_DATA, "%s: %" PRIu64 " %s of sequence %" PRIu64 ": a step reads %" PRIu64,
+             data->path, data->window_count, pen_data_windows_text(data), data->sequence, cursor);
   }
   return steps;
 }
@@ -101,6 +101,7 @@ void pen_say_not_read(const struct pen_run *run, const struct pen_buckets *bucke
                       const struct pen_data *data, uint64_t steps, bool chosen) {
   const struct pen_plan *plan = run->plan;
   const uint64_t windows = data->window_count;
+  const char *text = pen_data_windows_text(data);
   uint64_t cursor = 0, step = 0;
   if (data->tokens == NULL || run->local.first != 0) {
     return;
@@ -110,12 +111,12 @@ void pen_say_not_read(const struct pen_run *run, const struct pen_buckets *bucke
   }
   if (cursor > windows && !run->options->quiet) {
     pen_say(plan->name,
-            "%s: its %" PRIu64 " windows end in step %" PRIu64 " of %" PRIu64
-            ": from there on windows are read again",
-            data->path, windows, step, steps);
+            "%s: its %" PRIu64 " %s end in step %" PRIu64 " of %" PRIu64
+            ": from there on %s are read again",
+            data->path, windows, text, step, steps, text);
   } else if (cursor < windows && !chosen) {
-    pen_warn("%s: %" PRIu64 " of %" PRIu64 " windows are not read: a step reads %" PRIu64,
-             data->path, windows - cursor, windows, windows_of_step(plan, buckets, data, cursor));
+    pen_warn("%s: %" PRIu64 " of %" PRIu64 " %s are not read: a step reads %" PRIu64, data->path,
+             windows - cursor, windows, text, windows_of_step(plan, buckets, data, cursor));
   }
 }
 

@@ -78,7 +78,8 @@ static void open_evaluation(struct pen_run *run) {
   if (options->given.eval_every) {
     evaluation->buckets = pen_buckets_of(run->plan, PEN_EVAL);
     pen_assert(evaluation->buckets.count > 0); /* every plan for training has them */
-    const struct pen_texts paths = pen_token_paths(run->plan, "--eval-data", &options->eval_data);
+    const struct pen_texts paths =
+        pen_token_paths(run->plan, "--eval-data", &options->eval_data, false);
     pen_data_open_files(&evaluation->data, run->plan,
                         pen_longest_profile(&evaluation->buckets)->sequence, &paths, NULL,
                         (uint32_t)options->ids, options->seed);
@@ -150,11 +151,9 @@ static void check_samples(const struct pen_plan *plan, const struct pen_options 
   if (!options->given.sample_every) {
     return;
   }
-  if (!plan->needs_tokens) {
-    pen_fail(PEN_EXIT_USAGE,
-             "--sample-every %" PRIu64 ": this binary's model is not a language model",
-             options->sample_every);
-  }
+  char option[48];
+  snprintf(option, sizeof option, "--sample-every %" PRIu64, options->sample_every);
+  pen_check_reads_texts(plan, option);
   if ((options->prompt == NULL) == (options->prompts == NULL)) {
     pen_fail(PEN_EXIT_USAGE,
              "--sample-every %" PRIu64
@@ -278,8 +277,9 @@ static void report_short_data(const struct pen_run *run) {
   const struct pen_data *data = &run->data;
   const uint64_t windows = pen_data_step_windows(run->plan, run->profile);
   if (data->tokens != NULL && data->window_count < windows && run->local.first == 0) {
-    pen_warn("%s: %" PRIu64 " windows, and a step reads %" PRIu64 ": it reads windows again",
-             data->path, data->window_count, windows);
+    const char *text = pen_data_windows_text(data);
+    pen_warn("%s: %" PRIu64 " %s, and a step reads %" PRIu64 ": it reads %s again", data->path,
+             data->window_count, text, windows, text);
   }
 }
 

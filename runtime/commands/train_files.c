@@ -128,8 +128,11 @@ void pen_train_folder_open(struct pen_run *run) {
 
 /* ---- data ---- */
 
-static const char *kind_of(bool rows, uint64_t bytes) {
-  return bytes == 0 ? "no file" : rows ? "a packed file" : "a plain file";
+static const char *kind_of(const struct pen_data *data, bool rows, uint64_t bytes) {
+  return bytes == 0            ? "no file"
+         : data->named != NULL ? "a file of samples"
+         : rows                ? "a packed file"
+                               : "a plain file";
 }
 
 static _Noreturn void fail_other_data(const struct pen_run *run,
@@ -140,8 +143,8 @@ static _Noreturn void fail_other_data(const struct pen_run *run,
   char why[160] = "its checksum is another one";
   if (other_size) {
     snprintf(why, sizeof why, "%s of %" PRIu64 " bytes, it was %s of %" PRIu64,
-             kind_of(now.rows, now.file.bytes), now.file.bytes,
-             kind_of(then->rows, then->file.bytes), then->file.bytes);
+             kind_of(&run->data, now.rows, now.file.bytes), now.file.bytes,
+             kind_of(&run->data, then->rows, then->file.bytes), then->file.bytes);
   }
   pen_fail(PEN_EXIT_DATA,
            "--data %s: not the file%s that %s has read: %s; --new-data reads %s beginning",

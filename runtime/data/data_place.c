@@ -3,9 +3,9 @@
 
 #include <string.h>
 
-/* Whether a file of the data is packed: such data are counted by rows. */
-static bool has_packed(const struct pen_data *data) {
-  bool packed = data->packed.header != NULL;
+/* Whether the data are counted by rows: samples are, and windows if a file is packed. */
+static bool has_rows(const struct pen_data *data) {
+  bool packed = data->packed.header != NULL || data->named != NULL;
   for (uint32_t f = 0; f < data->file_count; f++) {
     packed = packed || data->files[f].packed.header != NULL;
   }
@@ -13,7 +13,7 @@ static bool has_packed(const struct pen_data *data) {
 }
 
 struct pen_data_place pen_data_place_of(const struct pen_data *data, uint64_t cursor) {
-  const bool rows = data->tokens == NULL || has_packed(data);
+  const bool rows = data->tokens == NULL || has_rows(data);
   const uint64_t windows = data->tokens == NULL ? 0 : data->window_count;
   const uint64_t window = windows == 0 ? cursor : cursor % windows;
   return (struct pen_data_place){

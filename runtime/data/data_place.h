@@ -9,10 +9,10 @@
 #include "runtime/data/token_file.h"
 
 struct pen_data_place {
-  bool known;           /* false: of a version that kept the cursor alone */
-  bool rows;            /* `read` counts windows: of a packed file, or inputs of the model's own */
-  uint64_t epoch, read; /* the epoch, from 1; tokens, or rows, that were read of it */
-  uint64_t sequence;    /* tokens of a plain file's window */
+  bool known; /* false: of a version that kept the cursor alone */
+  bool rows;  /* `read` counts windows: of a packed file, samples, or inputs of the model's own */
+  uint64_t epoch, read;         /* the epoch, from 1; tokens, or rows, that were read of it */
+  uint64_t sequence;            /* tokens of a plain file's window */
   struct pen_data_file_id file; /* bytes 0: none; of several: pen_data_identify() */
   const struct pen_data_file_id
       *files; /* [file_count]: each of several; null: one, or it was read */

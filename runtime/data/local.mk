@@ -11,6 +11,8 @@ libruntime_a_SOURCES += \
   %reldir%/indexed_file.h \
   %reldir%/mapped_file.c \
   %reldir%/mapped_file.h \
+  %reldir%/named_inputs.c \
+  %reldir%/named_inputs.h \
   %reldir%/npy_file.c \
   %reldir%/npy_file.h \
   %reldir%/packed_file.c \

@@ -10,6 +10,12 @@
 #include "runtime/data/target_mask.h"
 #include "runtime/data/windows.h"
 
+enum {
+  CHUNK = 1024, /* elements that are converted at a time */
+  INPUT_DIM = 1,
+  WIDTH_DIM = 2 /* of TOKENS, TARGETS and INPUT, and of INPUT, in kernels/ops.def */
+};
+
 /* The last epoch, from 2, that begins among these windows of a file; 0: none does. */
 static uint64_t epoch_begun(const struct pen_data *data, uint64_t first, uint64_t count) {
   if (data->tokens == NULL || first + count == 0) {
@@ -137,7 +143,58 @@ static void packed_starts(const struct pen_data *data, int32_t *row, uint64_t w)
   }
 }
 
-static void tokens_op(const struct pen_call *call) { fill_rows(call, plain_tokens, packed_tokens); }
+/* Fills one sample of a microbatch from an input of a file, by its index in the plan. */
+typedef void fill_sample(const struct pen_file_window *window, uint32_t input, void *to);
+
+static void fill_samples(const struct pen_call *call, fill_sample *fill, size_t element_bytes) {
+  struct pen_data *data = call->prepared;
+  const uint64_t start_ns = pen_now_ns();
+  const uint32_t input = (uint32_t)call->dim[INPUT_DIM] - 1;
+  unsigned char *to = call->operand[0];
+  for (uint64_t row = 0; row < data->microbatch; row++) {
+    const struct pen_file_window window = pen_data_locate(data, position_of(data, row));
+    fill(&window, input, to);
+    to += window.file->named[input].elements * element_bytes;
+  }
+  data->read_ns += pen_now_ns() - start_ns;
+}
+
+static void sample_ids(const struct pen_file_window *window, uint32_t input, void *to) {
+  pen_named_ids(&window->file->named[input], window->file->path, window->index, false, to);
+}
+
+static void sample_targets(const struct pen_file_window *window, uint32_t input, void *to) {
+  pen_named_ids(&window->file->named[input], window->file->path, window->index, true, to);
+}
+
+static void sample_f32(const struct pen_file_window *window, uint32_t input, void *to) {
+  const struct pen_named_input *named = &window->file->named[input];
+  pen_named_values(named, window->index, 0, named->elements, to);
+}
+
+static void sample_bf16(const struct pen_file_window *window, uint32_t input, void *to) {
+  const struct pen_named_input *named = &window->file->named[input];
+  float chunk[CHUNK];
+  for (uint64_t done = 0; done < named->elements; done += CHUNK) {
+    const size_t n = named->elements - done < CHUNK ? (size_t)(named->elements - done) : CHUNK;
+    pen_named_values(named, window->index, done, n, chunk);
+    pen_f32_to_bf16((uint16_t *)to + done, chunk, n);
+  }
+}
+
+/* Whether a data op reads samples: its input, if it has one, may be that of texts (score). */
+static bool reads_samples(const struct pen_call *call) {
+  const struct pen_data *data = call->prepared;
+  return call->dim[INPUT_DIM] > 0 && data->named != NULL;
+}
+
+static void tokens_op(const struct pen_call *call) {
+  if (reads_samples(call)) {
+    fill_samples(call, sample_ids, sizeof(int32_t));
+  } else {
+    fill_rows(call, plain_tokens, packed_tokens);
+  }
+}
 
 /* Where the file is read once, the last step may read windows of its start again: no target of them
  * counts a second time. */
@@ -153,11 +210,30 @@ static void ignore_past_end(const struct pen_data *data, const struct pen_call *
 static void targets_op(const struct pen_call *call) {
   const struct pen_data *data = call->prepared;
   double *share = call->operand[1];
-  fill_rows(call, plain_targets, packed_targets);
-  ignore_past_end(data, call);
+  if (reads_samples(call)) {
+    fill_samples(call, sample_targets, sizeof(int32_t));
+  } else {
+    fill_rows(call, plain_targets, packed_targets);
+    ignore_past_end(data, call);
+  }
   *share = data->loss_is_sum         ? 1.0
            : data->step_targets == 0 ? 0.0
                                      : 1.0 / (double)data->step_targets;
+}
+
+/* Without a file, where blocks are measured: zeros. */
+static void input_of(const struct pen_call *call, fill_sample *fill, size_t element_bytes) {
+  if (reads_samples(call)) {
+    fill_samples(call, fill, element_bytes);
+  } else {
+    memset(call->operand[0], 0,
+           (uint64_t)call->dim[0] * (uint64_t)call->dim[WIDTH_DIM] * element_bytes);
+  }
+}
+
+static void input_op(const struct pen_call *call) { input_of(call, sample_f32, sizeof(float)); }
+static void input_bf16_op(const struct pen_call *call) {
+  input_of(call, sample_bf16, sizeof(uint16_t));
 }
 
 static void starts_op(const struct pen_call *call) { fill_rows(call, plain_starts, packed_starts); }
@@ -189,7 +265,6 @@ static void normals_f32(void *to, uint64_t count, uint64_t first, const uint32_t
 }
 
 static void normals_bf16(void *to, uint64_t count, uint64_t first, const uint32_t key[2]) {
-  enum { CHUNK = 1024 };
   float chunk[CHUNK];
   for (uint64_t done = 0; done < count; done += CHUNK) {
     size_t n = count - done < CHUNK ? (size_t)(count - done) : CHUNK;
@@ -221,10 +296,13 @@ static void normal_bf16_op(const struct pen_call *call) {
 }
 
 pen_kernel *pen_data_op(unsigned kind, unsigned dtype) {
-  static pen_kernel *const op[PEN_OP_COUNT] = {
-      [PEN_OP_TOKENS] = tokens_op, [PEN_OP_TARGETS] = targets_op,
-      [PEN_OP_STARTS] = starts_op, [PEN_OP_POSITIONS] = positions_op,
-      [PEN_OP_NORMAL] = normal_op, [PEN_OP_LAST_TOKENS] = last_tokens_op,
+  static const struct {
+    pen_kernel *f32, *bf16; /* by the dtype of the op; bf16 null: it has no other */
+  } op[PEN_OP_COUNT] = {
+      [PEN_OP_TOKENS] = {tokens_op, NULL},           [PEN_OP_TARGETS] = {targets_op, NULL},
+      [PEN_OP_STARTS] = {starts_op, NULL},           [PEN_OP_POSITIONS] = {positions_op, NULL},
+      [PEN_OP_LAST_TOKENS] = {last_tokens_op, NULL}, [PEN_OP_NORMAL] = {normal_op, normal_bf16_op},
+      [PEN_OP_INPUT] = {input_op, input_bf16_op},
   };
-  return kind == PEN_OP_NORMAL && dtype == PEN_BF16 ? normal_bf16_op : op[kind];
+  return dtype == PEN_BF16 && op[kind].bf16 != NULL ? op[kind].bf16 : op[kind].f32;
 }

@@ -300,8 +300,13 @@ static void open_tokens(struct pen_data *data, const struct pen_plan *plan, cons
              bytes, HEADER_BYTES);
   }
   data->path = path;
-  if (memcmp(file, PEN_PACKED_MAGIC, HEADER_SHORTEST_BYTES) == 0 ||
-      memcmp(file, PEN_PACKED_MASKED_MAGIC, HEADER_SHORTEST_BYTES) == 0) {
+  if (plan->input_count > 0 && !data->to_end) {
+    data->named =
+        pen_named_inputs_open(plan, data->sequence, path, file, bytes, &data->window_count);
+    data->named_targets = pen_named_targets(data->named, plan->input_count);
+    data->tokens = file;
+  } else if (memcmp(file, PEN_PACKED_MAGIC, HEADER_SHORTEST_BYTES) == 0 ||
+             memcmp(file, PEN_PACKED_MASKED_MAGIC, HEADER_SHORTEST_BYTES) == 0) {
     take_packed(data, plan, path, file, bytes);
   } else {
     take_plain(data, &(struct plain_file){path, file, bytes, ids_bits});
@@ -384,6 +389,7 @@ void pen_data_open_files(struct pen_data *data, const struct pen_plan *plan, uin
            count == 2 ? "" : "s");
   data->path = name;
   data->tokens = files[0].tokens;
+  data->named = files[0].named;
   data->file = pen_data_identify(ids, count);
   data->files = files;
   data->ids = ids;

@@ -1,8 +1,11 @@
-/* token_file.h: a token file as windows of tokens (docs/contracts.md section 9). A plain file, in
+/* token_file.h: a file of data as windows of tokens (docs/contracts.md section 9). A plain file, in
  * llm.c's format, a NumPy array (npy_file.h) or Megatron-LM's (indexed_file.h), is one stream of
  * tokens, divided into windows of `sequence` tokens; a packed file (packed_file.h) lists its own
  * windows, which may be shorter and are then padded. llm.c's format and packed files may have a
  * mask, which says which targets count; the others are ignored.
+ *
+ * A model whose inputs data have by their names reads safetensors files instead (named_inputs.h):
+ * a window is a sample then.
  *
  * Data may be several files, of any formats: their windows follow each other in the order of the
  * files, and none spans two. Each file is a struct pen_data of its own then, and the whole has the
@@ -18,6 +21,7 @@
 #include "base/options.h"
 #include "runtime/data/blend.h"
 #include "runtime/data/indexed_file.h"
+#include "runtime/data/named_inputs.h"
 #include "runtime/data/packed_file.h"
 #include "runtime/data/window_order.h"
 #include "runtime/plan/plan.h"
@@ -35,22 +39,25 @@ enum { PEN_DATA_FILES_MAX = 16384 };
 #define PEN_BLEND_WINDOWS (UINT64_C(1) << 62)
 
 struct pen_data {
-  const char *path;             /* null without a file; of several: "FILE and 2 more files" */
-  const unsigned char *tokens;  /* mapped, little-endian; null without a file; the first file's */
-  struct pen_data_file_id file; /* of several files: that of the list of theirs */
-  struct pen_data *files;       /* [file_count], null: one file, or none */
-  const struct pen_data_file_id *ids; /* likewise */
-  const uint64_t *first_window;       /* [file_count + 1], the last: window_count */
-  struct pen_blend blend;             /* nodes null: none */
-  uint32_t file_count;                /* 0: one file, or none */
-  uint32_t token_bytes;               /* 2, 4 or 8 */
+  const char *path;            /* null without a file; of several: "FILE and 2 more files" */
+  const unsigned char *tokens; /* mapped, little-endian; null without a file; the first file's */
+  const struct pen_named_input *named;         /* [plan's inputs] of a safetensors file, likewise;
+                                                  null: it is another file, or there is none */
+  const struct pen_named_input *named_targets; /* which of these has the targets; null: none */
+  struct pen_data_file_id file;                /* of several files: that of the list of theirs */
+  struct pen_data *files;                      /* [file_count], null: one file, or none */
+  const struct pen_data_file_id *ids;          /* likewise */
+  const uint64_t *first_window;                /* [file_count + 1], the last: window_count */
+  struct pen_blend blend;                      /* nodes null: none */
+  uint32_t file_count;                         /* 0: one file, or none */
+  uint32_t token_bytes;                        /* 2, 4 or 8 */
   const unsigned char *mask; /* which tokens are targets that count (target_mask.h); null: all */
   uint32_t mask_crc;         /* of the mask, or of a packed file's index with it; 0: no mask */
   struct pen_packed packed;  /* header null: a plain file */
   struct pen_indexed indexed;
   struct pen_window_order order;
   uint64_t token_count;  /* of a plain file */
-  uint64_t window_count; /* PEN_BLEND_WINDOWS, or the packed file's, or floor((tokens -
+  uint64_t window_count; /* PEN_BLEND_WINDOWS, or samples, or the packed file's, or floor((tokens -
                             1)/sequence), or, to the end, that rounded up */
   uint64_t sequence, vocab,
       microbatch; /* sequence: of a plain file's windows, and of the rows that are filled */
@@ -67,7 +74,8 @@ struct pen_data {
   uint64_t first_microbatch, microbatch_index; /* the replica's first; the action's, within it */
 };
 
-/* Opens and checks a token file (path null: none) for rows of up to `sequence` tokens. Fails: 66 if
+/* Opens and checks a token file, or a safetensors file if the plan has inputs of one (path null:
+ * none), for rows of up to `sequence` tokens. Fails: 66 if
  * it is absent, 65 if it is damaged, of another format, or has no target that counts. With
  * `ids_bits` (16 or 32; 0: none) a file of no known format is ids alone. `seed` is that of the
  * normals. */
@@ -88,9 +96,14 @@ void pen_data_shuffle(struct pen_data *data, uint64_t seed);
  * their identities. */
 struct pen_data_file_id pen_data_identify(const struct pen_data_file_id *ids, uint64_t count);
 
-/* The same for a file that is read once: the tokens after a plain file's last full window form a
- * window too, padded, with ignored targets, and all targets of windows past the last one are
- * ignored. Fails (65) if there is no target. */
+/* What windows of the data are called. */
+static inline const char *pen_data_windows_text(const struct pen_data *data) {
+  return data->named == NULL ? "windows" : "samples";
+}
+
+/* The same for a token file that is read once, whatever inputs the plan has: the tokens after a
+ * plain file's last full window form a window too, padded, with ignored targets, and all targets of
+ * windows past the last one are ignored. Fails (65) if there is no target. */
 void pen_data_open_to_end(struct pen_data *data, const struct pen_plan *plan, uint64_t sequence,
                           const char *path, uint32_t ids_bits, uint64_t seed);
 

@@ -53,6 +53,10 @@ uint64_t pen_data_longest(const struct pen_data *data, uint64_t first, uint64_t 
 /* How many targets of a window count. */
 static uint64_t window_targets(struct pen_file_window window) {
   const struct pen_data *data = window.file;
+  if (data->named != NULL) {
+    return data->named_targets == NULL ? 0
+                                       : pen_named_count_targets(data->named_targets, window.index);
+  }
   if (data->packed.header != NULL) {
     return data->packed.windows[window.index].target_count;
   }
@@ -61,7 +65,8 @@ static uint64_t window_targets(struct pen_file_window window) {
 }
 
 uint64_t pen_data_targets(const struct pen_data *data, uint64_t first, uint64_t count) {
-  if (data->file_count == 0 && data->packed.header == NULL && data->mask == NULL && !data->to_end) {
+  if (data->file_count == 0 && data->packed.header == NULL && data->mask == NULL &&
+      data->named == NULL && !data->to_end) {
     return count * data->sequence;
   }
   const uint64_t past =

@@ -25,7 +25,8 @@ uint64_t pen_data_step_windows(const struct pen_plan *plan, const struct pen_pro
 uint64_t pen_data_longest(const struct pen_data *data, uint64_t first, uint64_t count);
 
 /* How many targets of the windows at the positions [first, first + count) are not ignored: what
- * those windows' own counts, or the mask's, add up to. No token is read. */
+ * those windows' own counts, or the mask's, add up to, without reading tokens; of samples, whose
+ * targets are read. */
 uint64_t pen_data_targets(const struct pen_data *data, uint64_t first, uint64_t count);
 
 #endif

@@ -295,9 +295,9 @@ static void publish_progress(const struct pen_log *log, const struct step_report
 static void announce_epoch(struct pen_log *log, const struct step_report *report) {
   pen_log_finish(log);
   pen_say(log->plan->name,
-          "epoch %" PRIu64 " begins in step %" PRIu64 ": the %" PRIu64
-          " windows of %s are read again",
-          report->epoch, report->step, log->data->window_count, log->data->path);
+          "epoch %" PRIu64 " begins in step %" PRIu64 ": the %" PRIu64 " %s of %s are read again",
+          report->epoch, report->step, log->data->window_count, pen_data_windows_text(log->data),
+          log->data->path);
   log->data = NULL;
 }
 

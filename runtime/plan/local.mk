@@ -6,6 +6,7 @@ libruntime_a_SOURCES += \
   %reldir%/choices.def \
   %reldir%/groups.def \
   %reldir%/groups.h \
+  %reldir%/inputs.def \
   %reldir%/puts.def \
   %reldir%/puts.h \
   %reldir%/memory_kinds.def \

@@ -81,6 +81,7 @@
 enum {
   PEN_DIGEST_BYTES = 32,
   PEN_WEIGHT_DIMS_MAX = 2,
+  PEN_INPUT_DIMS_MAX = 4, /* of a sample */
   PEN_PAGE_BYTES = 4096,
   PEN_PROMPTS_MAX = 64, /* texts that a step of generation continues */
   PEN_GROUPS_MAX = 64,  /* groups of so many texts in flight */
@@ -176,6 +177,13 @@ enum pen_put_kind {
 #define PEN_PUT_KIND(name, meaning) PEN_PUT_##name,
 #include "runtime/plan/puts.def"
   PEN_PUT_KINDS
+};
+
+/* What data have of an input. */
+enum pen_input_dtype {
+#define PEN_INPUT_DTYPE(name, text, also, ids, values) PEN_INPUT_##name,
+#include "runtime/plan/inputs.def"
+  PEN_INPUT_DTYPES
 };
 
 /* CONSTANT: each element is the weight's `deviation`. */

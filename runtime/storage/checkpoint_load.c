@@ -16,11 +16,11 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/files.h"
+#include "runtime/base/safetensors_header.h"
 #include "runtime/storage/checkpoint_prune.h"
 #include "runtime/storage/config_check.h"
 #include "runtime/storage/manifest.h"
 #include "runtime/storage/safetensors.h"
-#include "runtime/storage/safetensors_header.h"
 #include "runtime/storage/tensor_splits.h"
 
 /* Whether a file of moments has none of a weight, which was frozen when it was saved. */

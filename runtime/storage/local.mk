@@ -29,8 +29,6 @@ libruntime_a_SOURCES += \
   %reldir%/model_files.h \
   %reldir%/safetensors.c \
   %reldir%/safetensors.h \
-  %reldir%/safetensors_header.c \
-  %reldir%/safetensors_header.h \
   %reldir%/storage.h \
   %reldir%/tensor_splits.c \
   %reldir%/tensor_splits.h

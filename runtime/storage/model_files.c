@@ -16,9 +16,9 @@
 #include "base/message.h"
 #include "runtime/base/check.h"
 #include "runtime/base/files.h"
+#include "runtime/base/safetensors_header.h"
 #include "runtime/storage/manifest.h"
 #include "runtime/storage/safetensors.h"
-#include "runtime/storage/safetensors_header.h"
 
 static const char tied_head[] = "lm_head.weight";
 

@@ -16,8 +16,8 @@
 #include "runtime/base/check.h"
 #include "runtime/base/crc32.h"
 #include "runtime/base/files.h"
+#include "runtime/base/safetensors_header.h"
 #include "runtime/base/text_writer.h"
-#include "runtime/storage/safetensors_header.h"
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "tensors are stored in memory order: a little-endian machine is required"
@@ -106,50 +106,29 @@ struct pen_safetensors *pen_safetensors_open(const char *path) {
   file->path = path;
   open_regular(file);
   check_kind(file);
-  uint64_t header_bytes;
-  if (file->file_bytes < sizeof header_bytes) {
-    pen_fail(PEN_EXIT_DATA, "%s: %llu bytes: too short for a safetensors file", path,
-             (unsigned long long)file->file_bytes);
+  unsigned char prefix[PEN_SAFETENSORS_PREFIX_BYTES] = {0};
+  if (file->file_bytes >= sizeof prefix) {
+    read_exactly(file, prefix, sizeof prefix, 0);
   }
-  read_exactly(file, &header_bytes, sizeof header_bytes, 0);
-  if (header_bytes > PEN_SAFETENSORS_HEADER_MAX ||
-      header_bytes > file->file_bytes - sizeof header_bytes) {
-    pen_fail(PEN_EXIT_DATA,
-             "%s: a header of %llu bytes in a file of %llu: truncated, or no safetensors file",
-             path, (unsigned long long)header_bytes, (unsigned long long)file->file_bytes);
-  }
-  file->data_offset = sizeof header_bytes + header_bytes;
+  pen_safetensors_take_prefix(file, prefix);
+  const uint64_t header_bytes = file->data_offset - sizeof prefix;
   char *text = malloc(header_bytes + 1);
   if (text == NULL) {
     pen_fail(PEN_EXIT_SYSTEM, "%s: out of memory", path);
   }
-  read_exactly(file, text, header_bytes, sizeof header_bytes);
+  read_exactly(file, text, header_bytes, sizeof prefix);
   pen_safetensors_parse_header(file, text, header_bytes);
   free(text);
   return file;
 }
 
 void pen_safetensors_close(struct pen_safetensors *file) {
-  for (size_t i = 0; i < file->count; i++) {
-    free(file->tensors[i].name);
-  }
-  free(file->tensors);
+  pen_safetensors_free_header(file);
   close(file->fd);
   free(file);
 }
 
 /* ---- tensors ---- */
-
-/* "[2, 3]" */
-static const char *shape_text(char text[PEN_SHOWN_BYTES], uint32_t dim_count, const uint64_t *dim) {
-  size_t used = (size_t)snprintf(text, PEN_SHOWN_BYTES, "[");
-  for (uint32_t i = 0; i < dim_count && used < PEN_SHOWN_BYTES - 24; i++) {
-    used += (size_t)snprintf(text + used, PEN_SHOWN_BYTES - used, "%s%llu", i ? ", " : "",
-                             (unsigned long long)dim[i]);
-  }
-  snprintf(text + used, PEN_SHOWN_BYTES - used, "]");
-  return text;
-}
 
 bool pen_safetensors_has(const struct pen_safetensors *file, const char *name) {
   return pen_safetensors_find(file, name) != NULL;
@@ -170,7 +149,8 @@ const struct pen_stored *pen_safetensors_expect(struct pen_safetensors *file, co
   if (found->dim_count != dim_count || memcmp(found->dim, dim, dim_count * sizeof *dim) != 0) {
     char has[PEN_SHOWN_BYTES], wants[PEN_SHOWN_BYTES];
     pen_fail(PEN_EXIT_DATA, "%s: tensor %s: shape %s where the model has %s", file->path, name,
-             shape_text(has, found->dim_count, found->dim), shape_text(wants, dim_count, dim));
+             pen_safetensors_shape_text(has, found->dim_count, found->dim),
+             pen_safetensors_shape_text(wants, dim_count, dim));
   }
   found->checked = 1;
   return found;

@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "runtime/storage/safetensors_header.h"
+#include "runtime/base/safetensors_header.h"
 
 /* Opens a file and checks its whole header: length, JSON, dtypes, shapes, and that the tensors fill
  * the rest of the file without hole, overlap or overflow. Close with pen_safetensors_close(). */

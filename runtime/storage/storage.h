@@ -1,7 +1,7 @@
 /* storage.h: weights and training state in files, whose layout depends on the model, not on ranks
  * (docs/contracts.md section 10). It includes nothing and no file includes it.
  *
- *   safetensors.h, safetensors_header.h   the file format
+ *   safetensors.h      the file format: tensors of weights
  *   model_files.h      the files of a model, as Hugging Face's transformers stores them
  *   initial_weights.h  weights when training starts: from a seed, or from files
  *   loading.h          where a process keeps what it loads or makes

@@ -45,6 +45,7 @@ COMMAND_TESTS = \
   %reldir%/hosts.t \
   %reldir%/hosts_bench.t \
   %reldir%/indexed_files.t \
+  %reldir%/inputs.t \
   %reldir%/input_files.t \
   %reldir%/installed.t \
   %reldir%/joint.t \

@@ -132,6 +132,22 @@ mistral     -s model.window=5
 gemma3_text -s model.window=5 -s model.layers=6
 END
 
+# Inputs that a safetensors file has by name: values of two ops, and ids.
+cat >"$scratch/digits.cfg" <<END
+model = { family = "described"; description = "$(cd "$top_srcdir/tests/models" && pwd)/digits.json"; sequence = 1; };
+batch = { microbatch = 2; };
+optimizer = { learning_rate = 1e-2; steps = 8; };
+pipeline = { ranks = 1; microbatches = 3; schedule = "1f1b"; };
+END
+"${PYTHON:-python3}" "$top_srcdir/tests/support/samples.py" "$scratch/digits.safetensors" 0 40 "$scratch/data.bin" 1 pixels:U8:4x6 digit:I64:
+train_data=digits.safetensors
+for device in cpu cuda; do
+  ok "a plan of digits for $device" build "digits_$device" "$scratch/digits.cfg" -s cluster.device=$device
+  ok "trains" train "digits_$device" "digits_$device" --steps 3
+done
+ok "to the same losses" close_to digits_cpu digits_cuda 6
+train_data=data.bin
+
 # bf16: products and activations; weights, moments and sums of gradients stay f32.
 # within NAME OTHER: losses agree to 2%, and are not the same.
 within() {

@@ -27,6 +27,7 @@ GEN_TESTS = \
   %reldir%/step_timing \
   %reldir%/verify \
   %reldir%/verify_audit \
+  %reldir%/verify_inputs \
   %reldir%/verify_muon \
   %reldir%/verify_readers \
   %reldir%/verify_collectives \
@@ -81,6 +82,7 @@ GEN_TEST_LIBS = libtestsupport.a libgen.a $(LIBCONFIG_LIBS) $(JANSSON_LIBS) $(NE
 %canon_reldir%_step_timing_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_audit_LDADD = $(GEN_TEST_LIBS)
+%canon_reldir%_verify_inputs_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_muon_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_readers_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_collectives_LDADD = $(GEN_TEST_LIBS)

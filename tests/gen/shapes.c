@@ -171,7 +171,8 @@ static const struct pen_declared unknown = {
 static const struct pen_declared long_one = {
     .name = "long", .extents = "batch 2 3 4 5", .split = 0, .dtype = PEN_F32};
 
-static uint32_t make_x(struct pen_graph *graph) {
+static uint32_t make_x(struct pen_graph *graph, const struct pen_declared *declared) {
+  (void)declared;
   return pen_op_normal(graph, "x", graph->topology->model_hidden, 0);
 }
 static const struct pen_declared x = {

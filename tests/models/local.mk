@@ -1,5 +1,6 @@
 # tests/models: descriptions of models (model.description)
 EXTRA_DIST += \
+  %reldir%/digits.json \
   %reldir%/gemma3.json \
   %reldir%/gpt2.json \
   %reldir%/llama.json \

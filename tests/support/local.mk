@@ -48,6 +48,7 @@ EXTRA_DIST += \
   %reldir%/slurm.sh \
   %reldir%/rounded.py \
   %reldir%/spoil_weights.py \
+  %reldir%/samples.py \
   %reldir%/updates.py \
   %reldir%/kernels.sh \
   %reldir%/layers.awk \

@@ -1,6 +1,6 @@
 /* safetensors_header.c: parses and checks the JSON header of a safetensors file, which may be
  * damaged or hostile. */
-#include "runtime/storage/safetensors_header.h"
+#include "runtime/base/safetensors_header.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -138,6 +138,23 @@ static void check_cover(struct pen_safetensors *file) {
   }
 }
 
+void pen_safetensors_take_prefix(struct pen_safetensors *file,
+                                 const unsigned char prefix[PEN_SAFETENSORS_PREFIX_BYTES]) {
+  uint64_t header_bytes;
+  if (file->file_bytes < sizeof header_bytes) {
+    pen_fail(PEN_EXIT_DATA, "%s: %llu bytes: too short for a safetensors file", file->path,
+             (unsigned long long)file->file_bytes);
+  }
+  memcpy(&header_bytes, prefix, sizeof header_bytes);
+  if (header_bytes > PEN_SAFETENSORS_HEADER_MAX ||
+      header_bytes > file->file_bytes - sizeof header_bytes) {
+    pen_fail(PEN_EXIT_DATA,
+             "%s: a header of %llu bytes in a file of %llu: truncated, or no safetensors file",
+             file->path, (unsigned long long)header_bytes, (unsigned long long)file->file_bytes);
+  }
+  file->data_offset = sizeof header_bytes + header_bytes;
+}
+
 void pen_safetensors_parse_header(struct pen_safetensors *file, const char *text, size_t bytes) {
   json_error_t error;
   char shown_error[PEN_SHOWN_BYTES];
@@ -165,4 +182,22 @@ void pen_safetensors_parse_header(struct pen_safetensors *file, const char *text
 struct pen_stored *pen_safetensors_find(const struct pen_safetensors *file, const char *name) {
   struct pen_stored key = {.name = (char *)name};
   return file->count != 0 ? bsearch(&key, file->tensors, file->count, sizeof key, by_name) : NULL;
+}
+
+void pen_safetensors_free_header(struct pen_safetensors *file) {
+  for (size_t i = 0; i < file->count; i++) {
+    free(file->tensors[i].name);
+  }
+  free(file->tensors);
+}
+
+const char *pen_safetensors_shape_text(char text[PEN_SHOWN_BYTES], uint32_t dim_count,
+                                       const uint64_t *dim) {
+  size_t used = (size_t)snprintf(text, PEN_SHOWN_BYTES, "[");
+  for (uint32_t i = 0; i < dim_count && used < PEN_SHOWN_BYTES - 24; i++) {
+    used += (size_t)snprintf(text + used, PEN_SHOWN_BYTES - used, "%s%llu", i ? ", " : "",
+                             (unsigned long long)dim[i]);
+  }
+  snprintf(text + used, PEN_SHOWN_BYTES - used, "]");
+  return text;
 }
