@@ -60,7 +60,10 @@ static void check_input(const struct pen_kind *kind, const struct pen_kind_op *o
   const char *operand = operand_row(op, k)->name;
   const bool is_named = input && input->from == PEN_SOURCE_NAME;
   if (is_named && strcmp(operand, "starts") != 0 && !input->has_tokens)
-    FAIL(kind, op, "%s: operand %s: an input with the extents batch and sequence", name, operand);
+    FAIL(kind, op,
+         "%s: operand %s: an input with the extents batch and sequence; only a description with "
+         "\"sequence\": 1 has others",
+         name, operand);
   if (is_named && strcmp(operand, "starts") != 0 &&
       (use == PEN_USED_AS_VALUES ? may[input->dtype].values : may[input->dtype].ids))
     return;
