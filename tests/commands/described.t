@@ -62,7 +62,7 @@ while read -r name loss norm; do
   ok "$name: the loss and norm of PyTorch" has_losses $name "$loss" "$norm"
   if test -n "$python"; then ok "$name: PyTorch here gives them" by_pytorch $name "$loss" "$norm"; else skip "$name: PyTorch here gives them" "set PEER"; fi
 done <<END_OF_LOSSES
-$(grep -v '^#' "$models/losses")
+$(grep -v '^#' "$models/losses.txt")
 END_OF_LOSSES
 as olmo2_one olmo2_four olmo2_described pipeline.ranks=4 memory.recompute=full
 as nano_one nano_two nano_described pipeline.ranks=2 pipeline.stages_per_rank=3 pipeline.schedule=interleaved

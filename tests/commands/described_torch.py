@@ -1,4 +1,4 @@
-"""The loss and gradient norm of a description, in f64 by PyTorch's own operators: the figures of tests/models/losses.
+"""The loss and gradient norm of a description, in f64 by PyTorch's own operators: the figures of tests/models/losses.txt.
 
 described_torch.py MODEL.json WEIGHTS.safetensors TOKENS SEQUENCE SEQUENCES: prints LOSS NORM of the first sequences of the tokens."""
 import json

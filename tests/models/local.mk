@@ -3,7 +3,7 @@ EXTRA_DIST += \
   %reldir%/gemma3.json \
   %reldir%/gpt2.json \
   %reldir%/llama.json \
-  %reldir%/losses \
+  %reldir%/losses.txt \
   %reldir%/nano.json \
   %reldir%/olmo2.json \
   %reldir%/readers.json \
