@@ -15,6 +15,7 @@
 #include "gen/families/language.h"
 #include "gen/model/gradient_rules.h"
 #include "gen/model/op_signature.h"
+#include "gen/model/pointwise.h"
 #include "gen/topology/description.h"
 #include "runtime/plan/plan.h"
 
@@ -331,6 +332,7 @@ static const struct pen_declared *const inputs[] = {&pen_language_tokens, &pen_l
 const struct pen_family *pen_described_family(const struct pen_description *d) {
   if (*d->family) return *d->family;
   struct pen_family *family = pen_new(1, sizeof *family);
+  *d->pointwise = pen_new(1, sizeof **d->pointwise);
   struct family_maker m = {d, pen_new(d->kind_count, sizeof *m.blocks), family, NULL};
   *family = pen_family_described;
   match_units(&m);

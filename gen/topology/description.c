@@ -191,6 +191,35 @@ static void read_weights(struct pen_description *d, const json_t *list) {
 
 /* ---- kinds and their ops ---- */
 
+/* A step: its name, then numbers. */
+static struct pen_described_step read_step(const struct pen_description *d, const char *place,
+                                           const json_t *from) {
+  enum { ARGUMENTS_MAX = sizeof(((struct pen_described_step *)0)->argument) / sizeof(double) };
+  struct pen_described_step step = {
+      .name = pen_description_name(d->path, place, json_array_get(from, 0), "_", false),
+      .count = json_array_size(from) - 1};
+  bool numbers = step.count <= ARGUMENTS_MAX;
+  for (size_t k = 0; k < step.count && numbers; k++) {
+    numbers = json_is_number(json_array_get(from, k + 1));
+    step.argument[k] = json_number_value(json_array_get(from, k + 1));
+  }
+  if (!numbers)
+    pen_description_fail_at(d->path, place, from,
+                            "[NAME, number, ...]: a step, and at most three inputs");
+  return step;
+}
+
+static void read_program(const struct pen_description *d, const char *place, const json_t *list,
+                         struct pen_described_op *op) {
+  op->step_count = json_array_size(list);
+  if (op->step_count < 1 || op->step_count > PEN_DESCRIBED_STEPS_MAX)
+    pen_stop(PEN_EXIT_TOPOLOGY, "%s: %s: a list of 1 to %d steps, not of %zu", d->path, place,
+             PEN_DESCRIBED_STEPS_MAX, op->step_count);
+  op->step = pen_new(op->step_count, sizeof *op->step);
+  for (size_t s = 0; s < op->step_count; s++)
+    op->step[s] = read_step(d, pen_text("%s[%zu]", place, s), json_array_get(list, s));
+}
+
 static void read_attributes(const struct pen_description *d, const char *place, const json_t *from,
                             struct pen_described_op *op) {
   pen_description_object(d->path, place, from);
@@ -201,7 +230,9 @@ static void read_attributes(const struct pen_description *d, const char *place, 
     json_t *key = json_string(json_object_iter_key(at));
     const char *name = pen_description_name(d->path, place, key, "_", false);
     json_decref(key);
-    if (!json_is_number(value))
+    if (strcmp(name, "program") == 0 && json_is_array(value))
+      read_program(d, pen_text("%s.%s", place, name), value, op);
+    else if (!json_is_number(value))
       pen_description_fail_at(d->path, pen_text("%s.%s", place, name), value, "a number");
     op->attribute[op->attribute_count++] =
         (struct pen_described_attribute){name, json_number_value(value), json_is_integer(value)};
@@ -426,6 +457,7 @@ struct pen_description *pen_description_read(const char *path) {
                *sequence = json_object_get(root, "sequence");
   d->path = path;
   d->family = pen_new(1, sizeof *d->family);
+  d->pointwise = pen_new(1, sizeof *d->pointwise);
   if (!json_is_object(root))
     pen_stop(PEN_EXIT_TOPOLOGY, "%s: an object with the key penstock_model", path);
   if (!json_is_integer(version) || json_integer_value(version) != PEN_DESCRIPTION_VERSION)

@@ -368,8 +368,34 @@ const struct op_case op_cases[] = {
     {PEN_OP_ATTENTION_CACHED_QKV, {1, 1, 1, 1, 8, 4, 1, 4, 3}, {0}, 0, 4e-6, 1, FOR_CUDA},
     {PEN_OP_ATTENTION_CACHED_QKV, {3, 1, 4, 2, 64, 130, 3, 130, 8}, {0}, 0, 4e-6, 1, FOR_CUDA},
     {PEN_OP_ATTENTION_CACHED_QKV, {1, 32, 2, 1, 40, 50, 2, 96, 4}, {0}, 0, 4e-6, 1, FOR_CUDA},
+    {PEN_OP_POINTWISE, {3, 77, 0}, {0}, 0, 2e-6, 1, FOR_CONTRACT | FOR_CUDA},
+    {PEN_OP_POINTWISE, {7, 1, 0}, {0}, 0, 2e-6, 1, FOR_CONTRACT | FOR_CUDA},
+    {PEN_OP_POINTWISE, {3, 520, 0}, {0}, 0, 2e-6, 1, FOR_CONTRACT | FOR_CUDA},
+    {PEN_OP_POINTWISE, {53, 301, 0}, {0}, 0, 0, 0, FOR_THREADS},
+    {PEN_OP_POINTWISE, {ROW_COUNT, 61, 0}, {0}, 0, 0, 0, FOR_ROWS},
+    {PEN_OP_POINTWISE_DX, {3, 77, 1, 0}, {0}, 0, 2e-6, 1, FOR_CONTRACT | FOR_CUDA},
+    {PEN_OP_POINTWISE_DX, {5, 256, 1, 0}, {0}, 0, 2e-6, 1, FOR_CONTRACT | FOR_CUDA},
+    {PEN_OP_POINTWISE_DX, {53, 301, 1, 0}, {0}, 0, 0, 0, FOR_THREADS},
+    {PEN_OP_ROW_SUM, {9, 77}, {0}, 0, 4e-6, 1, FOR_CONTRACT | FOR_CUDA},
+    {PEN_OP_ROW_SUM, {301, 100}, {0}, 0, 0, 0, FOR_THREADS},
+    {PEN_OP_ROW_SUM, {ROW_COUNT, 61}, {0}, 0, 0, 0, FOR_ROWS},
+    {PEN_OP_ROW_SUM, {3, 1032}, {0}, 0, 4e-6, 1, FOR_CUDA},
 };
 const size_t op_case_count = sizeof op_cases / sizeof *op_cases;
+
+/* ((x0 + x1) x2 + sigmoid(x3)) r0 - r1) c0 + c1; the same times dy. */
+struct pen_steps op_case_steps(enum pen_op_kind kind, const int64_t *dim) {
+  enum { X0, X1, X2, X3, R0, R1, C0, C1, DY, FIRST, SECOND, STEPS = 9 };
+  static const uint8_t kinds[STEPS] = {PEN_STEP_ADD, PEN_STEP_MUL, PEN_STEP_SIGMOID,
+                                       PEN_STEP_ADD, PEN_STEP_MUL, PEN_STEP_SUB,
+                                       PEN_STEP_MUL, PEN_STEP_ADD, PEN_STEP_MUL};
+  static const uint8_t to[STEPS] = {0, 0, 1, 0, 0, 0, 0, 0, 0},
+                       a[STEPS] = {X0, FIRST, X3, FIRST, FIRST, FIRST, FIRST, FIRST, FIRST},
+                       b[STEPS] = {X1, X2, X3, SECOND, R0, R1, C0, C1, DY};
+  static const double number[STEPS];
+  if (kind != PEN_OP_POINTWISE && kind != PEN_OP_POINTWISE_DX) return (struct pen_steps){0};
+  return (struct pen_steps){STEPS - 1 + (uint32_t)dim[2], 2, kinds, to, a, b, b, number};
+}
 
 bool op_has_case(enum pen_op_kind kind, unsigned tests) {
   for (size_t n = 0; n < op_case_count; n++)
