@@ -18,6 +18,7 @@
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
 #include "gen/topology/description_json.h"
+#include "gen/topology/description_program.h"
 #include "runtime/plan/plan.h"
 
 /* Bytes of names besides letters and digits. */
@@ -191,35 +192,6 @@ static void read_weights(struct pen_description *d, const json_t *list) {
 
 /* ---- kinds and their ops ---- */
 
-/* A step: its name, then numbers. */
-static struct pen_described_step read_step(const struct pen_description *d, const char *place,
-                                           const json_t *from) {
-  enum { ARGUMENTS_MAX = sizeof(((struct pen_described_step *)0)->argument) / sizeof(double) };
-  struct pen_described_step step = {
-      .name = pen_description_name(d->path, place, json_array_get(from, 0), "_", false),
-      .count = json_array_size(from) - 1};
-  bool numbers = step.count <= ARGUMENTS_MAX;
-  for (size_t k = 0; k < step.count && numbers; k++) {
-    numbers = json_is_number(json_array_get(from, k + 1));
-    step.argument[k] = json_number_value(json_array_get(from, k + 1));
-  }
-  if (!numbers)
-    pen_description_fail_at(d->path, place, from,
-                            "[NAME, number, ...]: a step, and at most three inputs");
-  return step;
-}
-
-static void read_program(const struct pen_description *d, const char *place, const json_t *list,
-                         struct pen_described_op *op) {
-  op->step_count = json_array_size(list);
-  if (op->step_count < 1 || op->step_count > PEN_DESCRIBED_STEPS_MAX)
-    pen_stop(PEN_EXIT_TOPOLOGY, "%s: %s: a list of 1 to %d steps, not of %zu", d->path, place,
-             PEN_DESCRIBED_STEPS_MAX, op->step_count);
-  op->step = pen_new(op->step_count, sizeof *op->step);
-  for (size_t s = 0; s < op->step_count; s++)
-    op->step[s] = read_step(d, pen_text("%s[%zu]", place, s), json_array_get(list, s));
-}
-
 static void read_attributes(const struct pen_description *d, const char *place, const json_t *from,
                             struct pen_described_op *op) {
   pen_description_object(d->path, place, from);
@@ -231,7 +203,7 @@ static void read_attributes(const struct pen_description *d, const char *place, 
     const char *name = pen_description_name(d->path, place, key, "_", false);
     json_decref(key);
     if (strcmp(name, "program") == 0 && json_is_array(value))
-      read_program(d, pen_text("%s.%s", place, name), value, op);
+      pen_description_program(d->path, pen_text("%s.%s", place, name), value, op);
     else if (!json_is_number(value))
       pen_description_fail_at(d->path, pen_text("%s.%s", place, name), value, "a number");
     op->attribute[op->attribute_count++] =
