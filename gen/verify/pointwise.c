@@ -51,8 +51,10 @@ static bool find_reads(const struct pen_pointwise *row, uint32_t *operands) {
     const bool is_last = s + 1 == row->step_count;
     const uint8_t input[] = {row->a[s], row->b[s], row->c[s]};
     if (row->kind[s] >= PEN_STEP_KINDS || (is_last && row->kind[s] == PEN_STEP_CONST)) return false;
-    for (size_t k = 0; k < input_counts[row->kind[s]]; k++)
-      if (input[k] < PEN_STEP_OPERANDS)
+    for (size_t k = 0; k < sizeof input; k++)
+      if (k >= input_counts[row->kind[s]]) {
+        if (input[k] != (k ? input[k - 1] : 0)) return false; /* unused */
+      } else if (input[k] < PEN_STEP_OPERANDS)
         *operands |= 1u << input[k];
       else if (input[k] >= VALUES || !written[input[k] - PEN_STEP_OPERANDS])
         return false;

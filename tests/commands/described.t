@@ -105,7 +105,7 @@ sed 's/"source": "[^"]*"/"config": {"model_type": "nano", "n_embd": 48}/' "$mode
 plan -s model.description="$scratch/config.json" | grep -A 3 '\.config_json =' >"$scratch/config"
 ok "config is the checkpoints' config.json" grep -q '"  .*n_embd.*: 48' "$scratch/config"
 "$gen" --list-ops >"$scratch/ops"
-is "each row has a line with its name first" "$(grep -c '^[A-Z_]* .*->.* {.*} .' "$scratch/ops") $(wc -l <"$scratch/ops" | tr -d ' ')" "19 19"
+is "each row has a line with its name first" "$(grep -c '^[A-Z_]* .*->.* {.*} .' "$scratch/ops") $(wc -l <"$scratch/ops" | tr -d ' ')" "21 21"
 is "with its operands and attributes" "$(sed -n 's/^\(RMSNORM .*}\) .*/\1/p' "$scratch/ops")" "RMSNORM x[rows,width] gain[width] -> y[rows,width] { epsilon offset? }"
 cat >"$scratch/planned.cfg" <<END_OF_PLAN
 model = { family = "described"; description = "nano.json"; sequence = 16; };
@@ -162,7 +162,7 @@ pointwise|s/"program": \[\["RELU", 0\], \["SQUARE", 4\]\]//|: unit layer, op 2, 
 pointwise|s/"RELU", 0\], \["SQUARE", 4/"SQUARE", 0], ["RELU", 4/|: unit layer, op 2, POINTWISE (odd.py:12): pointwise: program?1?, RELU: 0 of 64 points are on one of its sides; at least 8 must be
 pointwise|s/\["w", "\.bias", "x"\]/["w", ".bias", "x", "d"]/|: unit layer, op 7, POINTWISE (odd.py:14): program: no step reads operand 3, d
 pointwise|s/\["u"\], {"program/["u", null, null, null, "n"], {"program/|: unit layer, op 2, POINTWISE (odd.py:12): it has at most 4 operands, not 5
-pointwise|s/\["CLAMP_MAX", 13, 14\]/["CLAMP_MAX", 14, 13]/|: unit mix, op 4, POINTWISE (odd.py:21): program?11?: CLAMP_MAX: input 13: a step CONST
+pointwise|s/\["CLAMP_MAX", 13, 14\]/["CLAMP_MAX", 14, 13]/|: unit mix, op 7, POINTWISE (odd.py:21): program?11?: CLAMP_MAX: input 13: a step CONST
 pointwise|s/"h\.\*\.scale", "shape": \[24\]/"h.*.scale", "shape": [23]/|: unit layer, op 6, POINTWISE (odd.py:13): x0?rows,width? is 1 x 23, by the other operands and attributes, but what it reads has 24 elements for each token
 END_OF_REFUSALS
 is "all of them" $refused 40

@@ -97,6 +97,8 @@ ROWS = {
     "SCALE": lambda at, x: at["factor"] * x,
     "ADD": lambda at, a, b: a + b,
     "POINTWISE": pointwise,
+    "ROW_SUM": lambda at, x: x.sum(-1, keepdim=True),
+    "ROW_MEAN": lambda at, x: x.mean(-1, keepdim=True),
     "CROSS_ENTROPY": lambda at, logits, targets, share: F.cross_entropy(logits.flatten(0, 1), targets.flatten()),
 }
 

@@ -208,6 +208,7 @@ static void tables_that_do_not_fit_are_rejected(void **state) {
   REJECTED(row->gradient[0] = plan->pointwise_count, *row = kept);
   REJECTED(row->a[row->step_count - 1] = PEN_STEP_OPERANDS + 5, *row = kept);
   REJECTED(row->a[0] = 3, *row = kept);
+  REJECTED(row->c[0] = UINT8_MAX, *row = kept);
   REJECTED(row->step_count = 0, *row = kept);
   REJECTED(row->kind[0] = PEN_STEP_KINDS, *row = kept);
   REJECTED(row->to[0] = 7, *row = kept);

@@ -196,13 +196,18 @@ static void operands_broadcast(void **state) {
 
 static void rows_are_summed(void **state) {
   enum { ROWS = 5, WIDTH = 203 };
-  float *x = random_floats(ROWS * WIDTH, 1), *y = floats(ROWS);
-  double *sum = memset(doubles(ROWS), 0, ROWS * sizeof *sum);
-  for (size_t i = 0; i < ROWS * WIDTH; i++) sum[i / WIDTH] += (double)x[i];
-  struct pen_call call = {.operand = {x, y}, .dim = {ROWS, WIDTH}};
-  run(PEN_OP_ROW_SUM, &call);
-  assert_near("y", y, sum, ROWS, 2e-6, 1);
-  free_tensors(state);
+  for (int is_mean = 0; is_mean < 2; is_mean++) {
+    float *x = random_floats(ROWS * WIDTH, 1), *y = floats(ROWS), *dx = floats(ROWS * WIDTH);
+    double *sum = memset(doubles(ROWS), 0, ROWS * sizeof *sum), by = is_mean ? WIDTH : 1;
+    for (size_t i = 0; i < ROWS * WIDTH; i++) sum[i / WIDTH] += (double)x[i] / by;
+    struct pen_call call = {.operand = {x, y}, .dim = {ROWS, WIDTH}},
+                    back = {.operand = {y, dx}, .dim = {ROWS, WIDTH}};
+    run(is_mean ? PEN_OP_ROW_MEAN : PEN_OP_ROW_SUM, &call);
+    run(is_mean ? PEN_OP_ROW_MEAN_DX : PEN_OP_ROW_SUM_DX, &back);
+    assert_near("y", y, sum, ROWS, 2e-6, 1);
+    for (size_t i = 0; i < ROWS * WIDTH; i++) assert_true(dx[i] == y[i / WIDTH] / (float)by);
+    free_tensors(state);
+  }
 }
 
 int main(void) {

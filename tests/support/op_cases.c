@@ -386,6 +386,14 @@ const struct op_case op_cases[] = {
     {PEN_OP_ROW_SUM, {301, 100}, {0}, 0, 0, 0, FOR_THREADS},
     {PEN_OP_ROW_SUM, {ROW_COUNT, 61}, {0}, 0, 0, 0, FOR_ROWS},
     {PEN_OP_ROW_SUM, {3, 1032}, {0}, 0, 4e-6, 1, FOR_CUDA},
+    {PEN_OP_ROW_SUM_DX, {9, 77}, {0}, 0, 4e-7, 0, FOR_CONTRACT | FOR_CUDA},
+    {PEN_OP_ROW_SUM_DX, {301, 100}, {0}, 0, 0, 0, FOR_THREADS},
+    {PEN_OP_ROW_MEAN, {9, 77}, {0}, 0, 4e-6, 1, FOR_CONTRACT | FOR_CUDA},
+    {PEN_OP_ROW_MEAN, {301, 100}, {0}, 0, 0, 0, FOR_THREADS},
+    {PEN_OP_ROW_MEAN, {ROW_COUNT, 61}, {0}, 0, 0, 0, FOR_ROWS},
+    {PEN_OP_ROW_MEAN, {3, 1032}, {0}, 0, 4e-6, 1, FOR_CUDA},
+    {PEN_OP_ROW_MEAN_DX, {9, 77}, {0}, 0, 4e-7, 0, FOR_CONTRACT | FOR_CUDA},
+    {PEN_OP_ROW_MEAN_DX, {301, 100}, {0}, 0, 0, 0, FOR_THREADS},
 };
 const size_t op_case_count = sizeof op_cases / sizeof *op_cases;
 

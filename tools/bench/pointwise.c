@@ -16,7 +16,7 @@
 enum { ELEMENTS = 1 << 22, TURNS_MAX = 10000, STEPS_MAX = 12, WORKSPACE_BYTES = 86016 };
 enum { X0, X1, R = PEN_STEP_OPERANDS }; /* inputs of steps */
 
-struct program {
+struct measured_program {
   const char *name;
   pen_kernel *by_hand[2]; /* of f32 and bf16; null: an op has it */
   enum pen_op_kind op;    /* PEN_OP_COUNT: nothing is beside it */
@@ -54,7 +54,7 @@ static void squared_relu_bf16(const struct pen_call *call) {
 
 /* ---- programs ---- */
 
-static const struct program programs[] = {
+static const struct measured_program programs[] = {
     {"squared_relu",
      {squared_relu, squared_relu_bf16},
      PEN_OP_COUNT,
@@ -118,7 +118,7 @@ static double seconds_of(pen_kernel *run, const struct pen_call *call) {
   return now() - start;
 }
 
-static void measure(const struct program *p, enum pen_dtype dtype, size_t turns,
+static void measure(const struct measured_program *p, enum pen_dtype dtype, size_t turns,
                     void *const memory[3], void *workspace) {
   double ours = 1e9, theirs = 1e9; /* the least seconds */
   pen_kernel *program = pen_kernel_of(PEN_OP_POINTWISE, dtype), *other = p->by_hand[dtype];
