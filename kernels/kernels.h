@@ -27,7 +27,8 @@ struct pen_call {
   void *operand[PEN_OPERANDS_MAX]; /* null if an operand with "?" is absent */
   int64_t dim[PEN_DIMS_MAX];
   double real[PEN_REALS_MAX];
-  void *workspace; /* the op's workspace bytes, 64-byte aligned; null if it needs none */
+  struct pen_steps steps; /* of POINTWISE and POINTWISE_DX */
+  void *workspace;        /* the op's workspace bytes, 64-byte aligned; null if it needs none */
   void *prepared;
   void *stream; /* of the device: the call is enqueued on it; null if calls run at once */
 };

@@ -8,6 +8,7 @@ libkernels_a_SOURCES = \
   %reldir%/ops.def \
   %reldir%/ops.h \
   %reldir%/rope_frequency.h \
+  %reldir%/steps.def \
   %reldir%/workspace.c
 
 include %D%/cpu/local.mk

@@ -63,6 +63,30 @@ enum pen_op_kind {
   PEN_OP_COUNT
 };
 
+/* The kinds of steps of a program of POINTWISE. */
+enum pen_step_kind {
+#define PEN_STEP(kind, inputs, gradient_a, gradient_b, gradient_c, value, meaning) PEN_STEP_##kind,
+#include "kernels/steps.def"
+  PEN_STEP_KINDS
+};
+
+enum {
+  PEN_STEPS_MAX = 200,         /* of a program: 32 of a description, whose gradient has more */
+  PEN_STEP_OPERANDS = 9,       /* that a program reads: the op's, in its order */
+  PEN_STEP_GRADIENT = 8,       /* of these dy; before it those that have a gradient */
+  PEN_STEP_REGISTERS_MAX = 32, /* results of steps that later steps need */
+};
+
+/* A program: step i computes register to[i] from the inputs a[i], b[i] and c[i]: an operand by its
+ * number, or PEN_STEP_OPERANDS and the number of a register; an unused input is that before it.
+ * CONST has number[i], and a register that no other step writes. The last step, no CONST, makes the
+ * result. */
+struct pen_steps {
+  uint32_t count, register_count;
+  const uint8_t *kind, *to, *a, *b, *c;
+  const double *number;
+};
+
 /* What AdamW needs besides the tensors, the same for all elements of a call (Loshchilov and Hutter
  * 2019). Corrections of bias are 1 - beta^updates (adamw_correction.h). */
 struct pen_adamw {

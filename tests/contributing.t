@@ -40,7 +40,7 @@ sources='base gen kernels runtime m4 configure.ac'
 
 lists "$top_srcdir/CONTRIBUTING.md" >"$scratch/lists"
 is "each path of CONTRIBUTING.md is in the tree" "$(absent "$scratch/lists")" ""
-for kind in op family schedule setting transport group; do
+for kind in op step family schedule setting transport group; do
   is "there is a list for a new $kind" "$(grep "^$kind	" "$scratch/lists" | sort -u | awk 'END { print (NR >= 4 ? "yes" : NR " paths") }')" yes
 done
 op=$(sed -n 's/^\([A-Z_]*\) is an example.*/\1/p' "$top_srcdir/CONTRIBUTING.md")
@@ -49,6 +49,7 @@ naming i "$op" tests >"$scratch/tests"
 ok "at most 6 sources name an op: $(tr '\n' ' ' <"$scratch/product")" test -s "$scratch/product" -a "$(wc -l <"$scratch/product")" -le 6
 ok "at most 3 tests name an op: $(tr '\n' ' ' <"$scratch/tests")" test -s "$scratch/tests" -a "$(wc -l <"$scratch/tests")" -le 3
 is "each source that names the op $op is listed" "$(cat "$scratch/product" "$scratch/tests" | unlisted op "$op")" ""
+is "each source that names the step SOFTPLUS is listed" "$(naming w 'SOFTPLUS|PEN_STEP_SOFTPLUS' base gen kernels runtime tools tests/*/ | unlisted step softplus)" ""
 # shellcheck disable=SC2086 # a list
 {
   is "each source that names the family gemma3_text is listed" "$(naming w 'gemma3|gemma3_text' $sources | unlisted family gemma3)" ""

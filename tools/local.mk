@@ -32,6 +32,7 @@ BUILD_VARIABLES = pkglibdir pkgincludedir abs_top_srcdir VERSION CC CUDA_LIBS OF
 nobase_pkginclude_HEADERS = \
   kernels/ops.def \
   kernels/ops.h \
+  kernels/steps.def \
   runtime/plan/actions.def \
   runtime/plan/bases.def \
   runtime/plan/choices.def \

@@ -82,6 +82,11 @@ static const char *const transport_text[] = {
 static const char *const backward_order_text[] = {"PEN_BACKWARDS_RISING", "PEN_BACKWARDS_FALLING",
                                                   "PEN_BACKWARDS_GIVEN"};
 
+static const char *const step_text[] = {
+#define PEN_STEP(kind, ...) "PEN_STEP_" #kind,
+#include "kernels/steps.def"
+};
+
 /* The names of the enumerators, for columns that are written by name. */
 static const char *const *const enumerators[PEN_FORMATS] = {
     [PEN_AS_ACTION] = action_text,       [PEN_AS_OP] = op_text,
@@ -93,6 +98,7 @@ static const char *const *const enumerators[PEN_FORMATS] = {
     [PEN_AS_RECOMPUTE] = recompute_text, [PEN_AS_BACKWARD_ORDER] = backward_order_text,
     [PEN_AS_DEVICE] = device_text,       [PEN_AS_TRANSPORT] = transport_text,
     [PEN_AS_BIND] = bind_text,           [PEN_AS_INPUT_DTYPE] = input_dtype_text,
+    [PEN_AS_STEP] = step_text,
 };
 
 /* ---- rows ---- */
@@ -291,6 +297,8 @@ static void write_table_head(struct pen_c_writer *writer, const struct pen_table
     pen_write_text(writer, "\n/* ======== the matrix that embedding and head share ======== */\n");
   if (index == PEN_SCHEMA_INPUT)
     pen_write_text(writer, "\n/* ======== inputs that data have by name ======== */\n");
+  if (index == PEN_SCHEMA_POINTWISE)
+    pen_write_text(writer, "\n/* ======== programs of element-wise operations ======== */\n");
   if (index == PEN_SCHEMA_MEMORY) pen_write_text(writer, "\n/* ======== ranks ======== */\n");
   if (index == PEN_SCHEMA_STAGE) {
     pen_write_text(writer, "\n/* ======== profile ");

@@ -16,6 +16,7 @@
 #include "gen/families/language.h"
 #include "gen/model/gradient_rules.h"
 #include "gen/model/op_signature.h"
+#include "gen/model/pointwise.h"
 #include "gen/topology/description.h"
 #include "runtime/plan/plan.h"
 
@@ -354,6 +355,7 @@ static char *config_json(const struct pen_topology *topology) {
 const struct pen_family *pen_described_family(const struct pen_description *d) {
   if (*d->family) return *d->family;
   struct pen_family *family = pen_new(1, sizeof *family);
+  *d->pointwise = pen_new(1, sizeof **d->pointwise);
   struct family_maker m = {d, pen_new(d->kind_count, sizeof *m.blocks), family, NULL};
   *family = pen_family_described;
   match_units(&m);

@@ -10,6 +10,7 @@
 #include "base/message.h"
 #include "gen/base/arena.h"
 #include "gen/families/described_inputs.h"
+#include "gen/families/described_pointwise.h"
 #include "gen/model/op_signature.h"
 #include "gen/topology/description_inputs.h"
 #include "runtime/plan/plan.h"
@@ -134,9 +135,8 @@ static struct pen_kind_operand value_operand(const struct pen_kind *kind,
 }
 
 static struct pen_kind_operand read_operand(const struct pen_kind *kind,
-                                            const struct pen_kind_op *op, int k) {
+                                            const struct pen_kind_op *op, int k, const char *name) {
   const enum pen_operand_class class = pen_operand_class_of(op->row->kind, k);
-  const char *name = (size_t)k < op->from->operand_count ? op->from->operand[k] : NULL;
   const bool is_weight = name && *name == '.';
   if (!name && !operand_row(op, k)->optional)
     FAIL(kind, op, "operand %s is missing", operand_row(op, k)->name);
@@ -154,6 +154,27 @@ static struct pen_kind_operand read_operand(const struct pen_kind *kind,
       return value_operand(kind, op, k, name, false);
     default: return value_operand(kind, op, k, name, true);
   }
+}
+
+/* Operands in the order of the row; of POINTWISE in any order. */
+static void read_operands(const struct pen_kind *kind, struct pen_kind_op *op) {
+  const struct pen_signature *signature = pen_signature_of(op->row->kind);
+  const struct pen_described_op *from = op->from;
+  if (op->row->appended == PEN_APPENDED_POINTWISE) {
+    uint8_t place[PEN_POINTWISE_OPERANDS];
+    const char *wrong = pen_pointwise_places(from, place);
+    if (wrong) FAIL(kind, op, "%s", wrong);
+    for (size_t i = 0; i < from->operand_count; i++)
+      if (from->operand[i])
+        op->operand[place[i]] = read_operand(kind, op, place[i], from->operand[i]);
+    return;
+  }
+  if (from->operand_count > signature->input_count)
+    FAIL(kind, op, "it has at most %d operands, not %zu", signature->input_count,
+         from->operand_count);
+  for (int k = 0; k < signature->input_count; k++)
+    op->operand[k] =
+        read_operand(kind, op, k, (size_t)k < from->operand_count ? from->operand[k] : NULL);
 }
 
 /* ---- ops ---- */
@@ -177,11 +198,7 @@ static void add_op(struct pen_kind *kind, const struct pen_described_op *from) {
   *op = (struct pen_kind_op){.row = pen_described_row_find(from->row), .from = from};
   if (!op->row)
     FAIL(kind, op, "there is no such row; a description may name %s", pen_described_row_names());
-  const struct pen_signature *signature = pen_signature_of(op->row->kind);
-  if (from->operand_count > signature->input_count)
-    FAIL(kind, op, "it has at most %d operands, not %zu", signature->input_count,
-         from->operand_count);
-  for (int k = 0; k < signature->input_count; k++) op->operand[k] = read_operand(kind, op, k);
+  read_operands(kind, op);
   add_outputs(kind, op);
   kind->op_count++;
 }
@@ -315,8 +332,12 @@ void pen_kind_match_unit(struct pen_kind *kind, const char *prefix, bool is_firs
   double real[PEN_REALS_MAX];
   if (kind->takes != PEN_NONE) kind->value[kind->takes].width = kind->from->width;
   for (uint32_t i = 0; i < kind->op_count; i++) {
-    const struct pen_kind_op *op = &kind->op[i];
+    struct pen_kind_op *op = &kind->op[i];
     struct pen_read_shape read[PEN_OPERANDS_MAX];
+    if (is_first && op->row->appended == PEN_APPENDED_POINTWISE) {
+      const char *wrong_program = pen_pointwise_resolve(kind, op);
+      if (wrong_program) FAIL(kind, op, "%s", wrong_program);
+    }
     for (int k = 0; k < pen_signature_of(op->row->kind)->input_count; k++)
       read[k] = shape_of(kind, op, k, prefix);
     const char *wrong = pen_row_dims(op->row, op->from, read, &token, dim, real);

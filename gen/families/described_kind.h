@@ -30,6 +30,7 @@ struct pen_kind_op {
   const struct pen_described_op *from;
   struct pen_kind_operand operand[PEN_OPERANDS_MAX];
   uint32_t first_output; /* its first value; the others follow */
+  uint32_t program;      /* of POINTWISE: a row of the description's programs */
 };
 
 struct pen_kind_value {

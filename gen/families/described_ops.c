@@ -134,6 +134,8 @@ static struct sized_op size_op(struct block_ops *e, const struct pen_kind_op *op
   const struct pen_step_sizes sizes = sizes_of(e->graph);
   const char *wrong = pen_row_dims(op->row, op->from, read, &sizes, sized.dim, sized.real);
   if (wrong) pen_description_fail(kind->description, kind->from, op->from, "%s", wrong);
+  if (op->row->appended == PEN_APPENDED_POINTWISE)
+    sized.dim[pen_signature_dim(pen_signature_of(sized.kind), "program")] = op->program;
   return sized;
 }
 

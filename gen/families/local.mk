@@ -8,6 +8,8 @@ libgen_a_SOURCES += \
   %reldir%/described_kind.h \
   %reldir%/described_ops.c \
   %reldir%/described_ops.h \
+  %reldir%/described_pointwise.c \
+  %reldir%/described_pointwise.h \
   %reldir%/families.c \
   %reldir%/families.h \
   %reldir%/gemma3.c \

@@ -11,6 +11,7 @@
 #include "gen/base/error.h"
 #include "gen/base/version.h"
 #include "gen/families/families.h"
+#include "gen/model/pointwise.h"
 #include "gen/topology/description.h"
 #include "gen/topology/schedule_table.h"
 #include "gen/topology/settings.h"
@@ -133,5 +134,9 @@ struct pen_plan *pen_plan_header(const struct pen_topology *t,
   plan->optimizer = optimizer_settings(t);
   plan->config_json = config_json(t, family);
   plan->settings = pen_topology_canonical(t);
+  if (t->description) {
+    plan->pointwise = (*t->description->pointwise)->row;
+    plan->pointwise_count = (*t->description->pointwise)->count;
+  }
   return plan;
 }

@@ -145,6 +145,10 @@ static const char *check_attributes(const struct pen_described_row *row,
     if (!has_word(row->required, one->name) && !has_word(row->optional, one->name))
       return pen_text("there is no attribute %s; its attributes are: %s", one->name,
                       attributes_text(row));
+    if (strcmp(one->name, "program") == 0) {
+      if (op->step_count == 0) return "program: a list of steps";
+      continue;
+    }
     if (pen_signature_dim(signature, one->name) >= 0 &&
         (!one->is_whole || one->value < 1 || one->value > PEN_DESCRIBED_EXTENT_MAX))
       return pen_text("%s = %.17g: a whole number from 1 to %d", one->name, one->value,

@@ -1,6 +1,8 @@
 /* gradient_rules.c: parses the gradient rules of ops.def (see gradient_rules.h). */
 #include "gen/model/gradient_rules.h"
 
+#include <ctype.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "gen/base/error.h"
@@ -39,8 +41,7 @@ static void parse_operands(const struct rule_text *from, struct pen_gradient_rul
   }
 }
 
-/* Finds the forward op's dims by name, or by the rule's `name=name` pairs, of which 0 names none.
- */
+/* Finds the forward op's dims by name, or by the rule's `name=name` pairs, or `name=NUMBER`. */
 static void bind_dims(const struct rule_text *from, struct pen_gradient_rule *rule) {
   const struct pen_signature *forward = pen_signature_of(from->forward),
                              *to = pen_signature_of(from->backward);
@@ -58,7 +59,8 @@ static void bind_dims(const struct rule_text *from, struct pen_gradient_rule *ru
     memcpy(name, wanted, bytes);
     name[bytes] = 0;
     rule->dim[i] = (int8_t)pen_signature_dim(forward, name);
-    if (rule->dim[i] < 0 && strcmp(name, "0") != 0)
+    rule->number[i] = (uint8_t)strtoul(name, NULL, 10);
+    if (rule->dim[i] < 0 && !isdigit((unsigned char)*name))
       pen_stop(PEN_EXIT_INTERNAL, "ops.def: gradient of %s: no dim %s", forward->kind, name);
   }
   for (int i = 0; i < to->real_count; i++)

@@ -17,19 +17,20 @@ struct pen_rule_operand {
 };
 
 /* PEN_GRADIENT: the words in the order of the backward op's operands, inputs first; its dims and
- * reals as indices of the forward op's, or -1: it is 0. */
+ * reals as indices of the forward op's, or -1: the dim is a number, the real 0. */
 struct pen_gradient_rule {
   int forward, backward;
   bool weight_part;
   size_t input_count, count; /* of words */
   struct pen_rule_operand word[PEN_OPERANDS_MAX];
   int8_t dim[PEN_DIMS_MAX], real[PEN_REALS_MAX];
+  uint8_t number[PEN_DIMS_MAX];
 };
 
 /* A dim of the backward op, by the dims of its forward op. */
 static inline int64_t pen_rule_dim(const struct pen_gradient_rule *rule, int n,
                                    const int64_t *forward) {
-  return rule->dim[n] < 0 ? 0 : forward[rule->dim[n]];
+  return rule->dim[n] < 0 ? rule->number[n] : forward[rule->dim[n]];
 }
 
 /* The rules in the order of ops.def. *count: how many. Parsed at the first call; static storage. A

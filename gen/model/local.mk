@@ -33,6 +33,12 @@ libgen_a_SOURCES += \
   %reldir%/splits.h \
   %reldir%/place.c \
   %reldir%/place.h \
+  %reldir%/pointwise.c \
+  %reldir%/pointwise.h \
+  %reldir%/pointwise_gradient.c \
+  %reldir%/pointwise_gradient.h \
+  %reldir%/pointwise_steps.c \
+  %reldir%/pointwise_steps.h \
   %reldir%/recompute.c \
   %reldir%/recompute.h \
   %reldir%/sequence.c \

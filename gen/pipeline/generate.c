@@ -12,12 +12,14 @@
 #include "gen/emit/emit.h"
 #include "gen/pipeline/given_actions.h"
 #include "gen/layout/layout.h"
+#include "gen/model/pointwise.h"
 #include "gen/pipeline/measure_plans.h"
 #include "gen/pipeline/output.h"
 #include "gen/pipeline/partition_hint.h"
 #include "gen/pipeline/pipeline.h"
 #include "gen/schedule/action_text.h"
 #include "gen/schedule/backward_order.h"
+#include "gen/topology/description.h"
 #include "gen/topology/message.h"
 #include "gen/verify/verify.h"
 
@@ -36,6 +38,11 @@ static void check_plan(const struct pen_plan *plan, const struct pen_topology *t
                        const struct pen_generator_options *options) {
   struct pen_problem problem;
   if (pen_verify(plan, &problem)) return;
+  if (problem.program != PEN_NONE) {
+    const struct pen_description *d = topology->description;
+    const struct pen_pointwise_place *place = &(*d->pointwise)->place[problem.program];
+    pen_description_fail(d, place->kind, place->op, "%s", problem.reason);
+  }
   const struct pen_action *actions =
       pen_is_at_action(&problem) ? plan->profiles[0].ranks[problem.rank].actions : NULL;
   if (options->actions) pen_given_actions_fail(options->actions, actions, &problem);

@@ -35,10 +35,10 @@ static int64_t greater(int64_t one, uint64_t other) {
 }
 
 /* The greatest value of an attribute of all attentions, or of those that are no multiples of
- * `step`: what kernels find hardest. */
+ * `step`: what kernels find hardest. Without attention: `step`. */
 static int64_t most_of_attention(const struct pen_description *d, const char *attribute,
                                  int64_t step) {
-  int64_t most = 1, odd = 0;
+  int64_t most = step, odd = 0;
   for (size_t k = 0; k < d->kind_count; k++)
     for (size_t i = 0; i < d->kind[k].op_count; i++) {
       const struct pen_described_op *op = &d->kind[k].op[i];

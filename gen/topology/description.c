@@ -19,6 +19,7 @@
 #include "gen/base/error.h"
 #include "gen/topology/description_inputs.h"
 #include "gen/topology/description_json.h"
+#include "gen/topology/description_program.h"
 #include "runtime/plan/plan.h"
 
 /* Bytes of names besides letters and digits. */
@@ -148,7 +149,9 @@ static void read_attributes(const struct pen_description *d, const char *place, 
     json_t *key = json_string(json_object_iter_key(at));
     const char *name = pen_description_name(d->path, place, key, "_", false);
     json_decref(key);
-    if (!json_is_number(value))
+    if (strcmp(name, "program") == 0 && json_is_array(value))
+      pen_description_program(d->path, pen_text("%s.%s", place, name), value, op);
+    else if (!json_is_number(value))
       pen_description_fail_at(d->path, pen_text("%s.%s", place, name), value, "a number");
     op->attribute[op->attribute_count++] =
         (struct pen_described_attribute){name, json_number_value(value), json_is_integer(value)};
@@ -375,6 +378,7 @@ struct pen_description *pen_description_read(const char *path) {
                *sequence = json_object_get(root, "sequence");
   d->path = path;
   d->family = pen_new(1, sizeof *d->family);
+  d->pointwise = pen_new(1, sizeof *d->pointwise);
   if (!json_is_object(root))
     pen_stop(PEN_EXIT_TOPOLOGY, "%s: an object with the key penstock_model", path);
   if (!json_is_integer(version) || json_integer_value(version) != PEN_DESCRIPTION_VERSION)

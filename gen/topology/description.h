@@ -15,13 +15,15 @@
 
 struct pen_family; /* gen/model/blocks.h */
 struct pen_declared;
+struct pen_pointwise_table; /* gen/model/pointwise.h */
 
 enum {
   PEN_DESCRIPTION_VERSION = 1,
   PEN_DESCRIBED_EXTENT_MAX = 1 << 24, /* of a weight, or of a value for each token */
   PEN_DESCRIBED_OPS_MAX = 4096,       /* of a kind */
   PEN_DESCRIBED_OUTPUTS_MAX = 4,
-  PEN_DESCRIBED_INPUTS_MAX = 16
+  PEN_DESCRIBED_INPUTS_MAX = 16,
+  PEN_DESCRIBED_STEPS_MAX = 32 /* of a program */
 };
 
 /* Where the runtime takes an input from: what "from" says, or without that a tensor of the data
@@ -70,12 +72,21 @@ struct pen_described_attribute {
   bool is_whole; /* written without a point or exponent: exact as int64_t */
 };
 
+/* A step of an op's attribute `program`. */
+struct pen_described_step {
+  const char *name;   /* of kernels/steps.def */
+  double argument[3]; /* its inputs, or its number */
+  size_t count;
+};
+
 struct pen_described_op {
   const char *row;      /* of ops.def */
   const char **operand; /* [operand_count] ".ln_1.weight", the name of a value; null: absent */
   size_t operand_count;
   struct pen_described_attribute *attribute;
   size_t attribute_count;
+  struct pen_described_step *step; /* [step_count]; 0: it has no attribute `program` */
+  size_t step_count;
   const char *output[PEN_DESCRIBED_OUTPUTS_MAX];
   size_t output_count;
   const char *line; /* of the user's code; null: not said */
@@ -110,8 +121,9 @@ struct pen_description {
       reads_texts; /* tokens and targets alone: the first unit embeds them, the last has the loss */
   const struct pen_described_weight *tied; /* the weight with two names; null: none */
   unsigned char digest[32];                /* SHA-256 of the canonical form */
-  const struct pen_family *
-      *family; /* what gen/families/described.c has made of it; null: not yet */
+  /* what gen/families/described.c has made of it; null: not yet */
+  const struct pen_family **family;
+  struct pen_pointwise_table **pointwise; /* the programs of its ops */
 };
 
 /* Reads a description. Ends the generator (66 the file cannot be read, 78 it is no description)

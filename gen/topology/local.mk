@@ -15,6 +15,8 @@ libgen_a_SOURCES += \
   %reldir%/description_inputs.h \
   %reldir%/description_json.c \
   %reldir%/description_json.h \
+  %reldir%/description_program.c \
+  %reldir%/description_program.h \
   %reldir%/fallback.c \
   %reldir%/fallback.h \
   %reldir%/families.def \

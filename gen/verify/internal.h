@@ -90,6 +90,9 @@ bool pen_check_puts(const struct pen_check_context *c);
 bool pen_check_rendezvous(const struct pen_check_context *c);
 bool pen_check_lanes(const struct pen_check_context *c, bool one_lane_a_rank);
 
+/* pointwise.c: the programs of element-wise ops, and their gradients; ops were checked. */
+bool pen_check_pointwise(const struct pen_plan *plan, struct pen_problem *problem);
+
 /* profiles.c: what profiles share; each was checked by itself. */
 bool pen_check_profiles(const struct pen_plan *plan, struct pen_problem *problem);
 

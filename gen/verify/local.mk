@@ -35,6 +35,7 @@ libgen_a_SOURCES += \
   %reldir%/op_trace.c \
   %reldir%/op_trace.h \
   %reldir%/persistent.c \
+  %reldir%/pointwise.c \
   %reldir%/split_logits.c \
   %reldir%/split_logits.h \
   %reldir%/split_collectives.c \
@@ -58,6 +59,7 @@ libgen_a_SOURCES += \
   %reldir%/replicas.c \
   %reldir%/stage_terms.c \
   %reldir%/stage_terms.h \
+  %reldir%/steps.def \
   %reldir%/tables.c \
   %reldir%/tied_weight.c \
   %reldir%/verify.c \

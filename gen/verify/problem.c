@@ -10,6 +10,7 @@ bool pen_problem_note(struct pen_problem *problem, uint32_t rank, uint32_t actio
   va_start(list, format);
   vsnprintf(problem->reason, sizeof problem->reason, format, list);
   va_end(list);
+  problem->program = PEN_NONE;
   problem->rank = rank;
   problem->action = action;
   return false;

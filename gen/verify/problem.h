@@ -10,8 +10,9 @@
 /* The first problem of a plan. */
 struct pen_problem {
   char reason[200];
-  uint32_t rank;   /* PEN_NONE: the plan as a whole */
-  uint32_t action; /* index into that rank's actions, or PEN_NONE */
+  uint32_t program; /* of POINTWISE, which the user has to change; PEN_NONE: the plan is wrong */
+  uint32_t rank;    /* PEN_NONE: the plan as a whole */
+  uint32_t action;  /* index into that rank's actions, or PEN_NONE */
 };
 
 /* Sets the problem and returns false. */

@@ -69,7 +69,8 @@ bool pen_verify(const struct pen_plan *plan, struct pen_problem *problem) {
   struct pen_check_context *checked = pen_new(plan->profile_count, sizeof *checked);
   for (uint32_t index = 0; index < plan->profile_count; index++)
     if (!verify_profile(plan, &plan->profiles[index], problem, &checked[index])) return false;
-  if (!pen_check_profiles(plan, problem) || !pen_check_device_control(plan, problem) ||
+  if (!pen_check_pointwise(plan, problem) || !pen_check_profiles(plan, problem) ||
+      !pen_check_device_control(plan, problem) ||
       !pen_check_gradients(checked, plan->profile_count))
     return false;
   for (uint32_t index = 0; index < plan->profile_count; index++)

@@ -21,6 +21,7 @@
  *   rendezvous  no deadlock if a send ends only when its receive does, with one lane a directed
  *               pair of ranks and with one lane a rank; an action also waits for sends that
  *               still read what it overwrites (deadlock.c)
+ *   pointwise   the gradient of each program of POINTWISE is its derivative (pointwise.c)
  *   profiles    a step of one profile may follow a step of another (profiles.c)
  *   gradients   what each microbatch adds to the gradient of a weight, and what each stage sends
  *               back, is the derivative of its own forward by the rules of ops.def; the loss is

@@ -24,12 +24,14 @@ CUDA_KERNELS = \
   %reldir%/newton_schulz.cu \
   %reldir%/normal.cu \
   %reldir%/slice_sequence.cu \
+  %reldir%/pointwise.cu \
   %reldir%/position.cu \
   %reldir%/position_dw.cu \
   %reldir%/rmsnorm.cu \
   %reldir%/rmsnorm_dx.cu \
   %reldir%/rope.cu \
   %reldir%/rope_table.cu \
+  %reldir%/row_sum.cu \
   %reldir%/scale.cu \
   %reldir%/sgd.cu \
   %reldir%/split.cu \

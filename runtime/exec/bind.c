@@ -65,6 +65,21 @@ static void set_tensor_rank_dims(const struct pen_vm *vm, uint32_t index,
   }
 }
 
+/* The program of POINTWISE, or that of the gradient of an operand; of other ops none. */
+static struct pen_steps steps_of(const struct pen_plan *plan, const struct pen_op *op) {
+  enum { PROGRAM = 2, OPERAND = 3 }; /* dims */
+  if (op->kind != PEN_OP_POINTWISE && op->kind != PEN_OP_POINTWISE_DX) {
+    return (struct pen_steps){0};
+  }
+  const struct pen_pointwise *row = &plan->pointwise[op->dim[PROGRAM]];
+  if (op->kind == PEN_OP_POINTWISE_DX) {
+    row = &plan->pointwise[row->gradient[op->dim[OPERAND]]];
+  }
+  return (struct pen_steps){
+      row->step_count, row->register_count, row->kind, row->to, row->a, row->b,
+      row->c,          row->number};
+}
+
 static void bind_op(struct binding *binding, uint32_t index) {
   struct pen_vm *vm = binding->vm;
   struct pen_bound_op *bound = &vm->ops[index];
@@ -77,6 +92,7 @@ static void bind_op(struct binding *binding, uint32_t index) {
   memcpy(bound->call.dim, op->dim, sizeof op->dim);
   set_tensor_rank_dims(vm, index, bound->call.dim);
   memcpy(bound->call.real, op->real, sizeof op->real);
+  bound->call.steps = steps_of(vm->plan, op);
   bound->call.stream = vm->streams.compute;
   if (pen_data_op(op->kind, op->dtype) != NULL) {
     vm->executor->bind_input(vm, op, bound);

@@ -49,14 +49,14 @@ by_pytorch() {
 model llama 'family = "llama"; layers = 3; hidden = 32; heads = 4; kv_heads = 2; ffn = 48; vocab = 200;'
 model gpt2 'family = "gpt2"; layers = 2; hidden = 32; heads = 4; ffn = 128; vocab = 200;'
 model gemma3 'family = "gemma3_text"; layers = 6; hidden = 32; heads = 4; kv_heads = 2; head_dim = 16; ffn = 48; vocab = 200; window = 5; query_scalar = 32; rope_theta = 1e6;'
-for name in llama gpt2 gemma3 olmo2 nano readers wide; do described $name; done
+for name in llama gpt2 gemma3 olmo2 nano readers wide pointwise; do described $name; done
 rows="batch.microbatch=4 pipeline.microbatches=1 model.loss_rows=32"
 ok "llama: the family trains" train llama llama $rows
 for name in gpt2 gemma3; do ok "$name: the family trains" train $name $name; done
 as llama llama_described llama_described pipeline.ranks=2 partition.unit=block $rows
 as gpt2 gpt2_described gpt2_described pipeline.ranks=2 pipeline.zero_bubble=true memory.recompute=layer
 as gemma3 gemma3_described gemma3_described pipeline.ranks=2 pipeline.stages_per_rank=2 pipeline.schedule=zero_bubble_v memory.recompute=attention
-for name in olmo2 nano readers wide; do ok "$name trains" train ${name}_one ${name}_described; done
+for name in olmo2 nano readers wide pointwise; do ok "$name trains" train ${name}_one ${name}_described; done
 find_python 'import torch' /opt/peer/bin/peer-python python3
 while read -r name loss norm; do
   ok "$name: the loss and norm of PyTorch" has_losses $name "$loss" "$norm"
@@ -67,6 +67,7 @@ END_OF_LOSSES
 as olmo2_one olmo2_four olmo2_described pipeline.ranks=4 memory.recompute=full
 as nano_one nano_two nano_described pipeline.ranks=2 pipeline.stages_per_rank=3 pipeline.schedule=interleaved
 as readers_one readers_three readers_described pipeline.ranks=3 memory.recompute=layer
+as pointwise_one pointwise_three pointwise_described pipeline.ranks=3 pipeline.zero_bubble=true cluster.threads_per_rank=2 cluster.bind=none memory.recompute=layer
 as wide_one wide_five wide_described pipeline.ranks=5 partition.unit=block
 
 # ---- generation, scores, initial weights ----
@@ -104,7 +105,7 @@ sed 's/"source": "[^"]*"/"config": {"model_type": "nano", "n_embd": 48}/' "$mode
 plan -s model.description="$scratch/config.json" | grep -A 3 '\.config_json =' >"$scratch/config"
 ok "config is the checkpoints' config.json" grep -q '"  .*n_embd.*: 48' "$scratch/config"
 "$gen" --list-ops >"$scratch/ops"
-is "each row has a line with its name first" "$(grep -c '^[A-Z_]* .*->.* {.*} .' "$scratch/ops") $(wc -l <"$scratch/ops" | tr -d ' ')" "18 18"
+is "each row has a line with its name first" "$(grep -c '^[A-Z_]* .*->.* {.*} .' "$scratch/ops") $(wc -l <"$scratch/ops" | tr -d ' ')" "21 21"
 is "with its operands and attributes" "$(sed -n 's/^\(RMSNORM .*}\) .*/\1/p' "$scratch/ops")" "RMSNORM x[rows,width] gain[width] -> y[rows,width] { epsilon offset? }"
 cat >"$scratch/planned.cfg" <<END_OF_PLAN
 model = { family = "described"; description = "nano.json"; sequence = 16; };
@@ -148,8 +149,23 @@ llama|s/"prefix": "model.layers."/"prefix": "model.layers"/|: units?1?.prefix = 
 llama|s/\["k", "table", "starts"\]/["k", "v", "starts"]/|: unit layer, op 6, ROPE: v: operand table: a constant, which ROPE_TABLE makes
 llama|s/\["logits", "targets", "targets.share"\]/["n", "targets", "targets.share"]/|: unit head, op 2, CROSS_ENTROPY: n: operand logits: what a LINEAR without addend makes
 llama|s/"initial": "ones"/"initial": "twos"/|: weights?1?.initial = "twos": "zeros", "ones", {"normal": DEVIATION} or {"constant": NUMBER}
+pointwise|s/"RELU", 0\]/"RELU", 1]/|: unit layer, op 2, POINTWISE (odd.py:12): program?0?: RELU: input 1: one of the operands, which are 0 to 3, or an earlier step; the first is 4
+pointwise|s/"SQUARE", 4\]/"SQUARE", 5]/|: unit layer, op 2, POINTWISE (odd.py:12): program?1?: SQUARE: input 5: one of the operands
+pointwise|s/"SQUARE", 4\]/"SQUARED", 4]/|: unit layer, op 2, POINTWISE (odd.py:12): program?1?: SQUARED: there is no such step; the steps are CONST, ADD,
+pointwise|s/"SQUARE", 4\]/"CHAIN", 4, 0]/|: unit layer, op 2, POINTWISE (odd.py:12): program?1?: CHAIN: there is no such step
+pointwise|s/"SQUARE", 4\]/"MUL", 4]/|: unit layer, op 2, POINTWISE (odd.py:12): program?1?: MUL has 2 inputs, not 1
+pointwise|s/"SQUARE", 4\]/"SQUARE", 0]/|: unit layer, op 2, POINTWISE (odd.py:12): program?0?, RELU: no step reads it
+pointwise|s/"SQUARE", 4\]/"SQUARE", "x"]/|: kinds.layer.ops?2??2?.program?1? = ?"SQUARE","x"?: ?NAME, number, ...?
+pointwise|s/\["RELU", 0\], \["SQUARE", 4\]//|: kinds.layer.ops?2??2?.program: a list of 1 to 32 steps, not of 0
+pointwise|s/\[\["RELU", 0\], \["SQUARE", 4\]\]/3/|: unit layer, op 2, POINTWISE (odd.py:12): program: a list of steps
+pointwise|s/"program": \[\["RELU", 0\], \["SQUARE", 4\]\]//|: unit layer, op 2, POINTWISE (odd.py:12): the attribute program is missing
+pointwise|s/"RELU", 0\], \["SQUARE", 4/"SQUARE", 0], ["RELU", 4/|: unit layer, op 2, POINTWISE (odd.py:12): pointwise: program?1?, RELU: 0 of 64 points are on one of its sides; at least 8 must be
+pointwise|s/\["w", "\.bias", "x"\]/["w", ".bias", "x", "d"]/|: unit layer, op 7, POINTWISE (odd.py:14): program: no step reads operand 3, d
+pointwise|s/\["u"\], {"program/["u", null, null, null, "n"], {"program/|: unit layer, op 2, POINTWISE (odd.py:12): it has at most 4 operands, not 5
+pointwise|s/\["CLAMP_MAX", 13, 14\]/["CLAMP_MAX", 14, 13]/|: unit mix, op 7, POINTWISE (odd.py:21): program?11?: CLAMP_MAX: input 13: a step CONST
+pointwise|s/"h\.\*\.scale", "shape": \[24\]/"h.*.scale", "shape": [23]/|: unit layer, op 6, POINTWISE (odd.py:13): x0?rows,width? is 1 x 23, by the other operands and attributes, but what it reads has 24 elements for each token
 END_OF_REFUSALS
-is "all of them" $refused 25
+is "all of them" $refused 40
 nano=$scratch/nano_described.cfg
 fails "more positions than there are" 78 "model.sequence = 65: at most 64, the sequence of $models/nano.json" "$gen" --check -s model.sequence=65 "$nano"
 fails "a setting that the description replaces" 78 'model.hidden = 48: none, with model.family = "described": it follows from' "$gen" --check -s model.hidden=48 "$nano"

@@ -60,6 +60,23 @@ def attention(at, q, k, v, starts):
     return F.scaled_dot_product_attention(q, k, v, mask).transpose(1, 2).flatten(2)
 
 
+# Each step of a program of POINTWISE; comparisons have no gradient.
+STEPS = {
+    "ADD": torch.add, "SUB": torch.sub, "MUL": torch.mul, "DIV": torch.div, "NEG": torch.neg, "EXP": torch.exp, "LOG": torch.log, "TANH": torch.tanh,
+    "SQRT": torch.sqrt, "RSQRT": torch.rsqrt, "SIGMOID": torch.sigmoid, "SOFTPLUS": F.softplus, "ERF": torch.erf, "RELU": F.relu, "ABS": torch.abs,
+    "SQUARE": torch.square, "MAX": torch.maximum, "MIN": torch.minimum, "CLAMP_MIN": lambda a, k: a.clamp(min=k.item()),
+    "CLAMP_MAX": lambda a, k: a.clamp(max=k.item()), "LESS": lambda a, b: (a < b).double(), "LESS_EQUAL": lambda a, b: (a <= b).double(),
+    "EQUAL": lambda a, b: (a == b).double(), "WHERE": lambda c, a, b: torch.where(c != 0, a, b),
+}
+
+
+def pointwise(at, *operands):
+    value = list(operands) + [None] * (4 - len(operands))
+    for name, *inputs in at["program"]:
+        value.append(torch.tensor(inputs[0]).double() if name == "CONST" else STEPS[name](*(value[i] for i in inputs)))
+    return value[-1]
+
+
 # Each row of ops.def: its attributes, then its operands; of absent ones None.
 ROWS = {
     "EMBEDDING": lambda at, tokens, table, a=None: added(table[tokens], a),
@@ -79,6 +96,9 @@ ROWS = {
     "GELU_TANH": lambda at, x: F.gelu(x, approximate="tanh"),
     "SCALE": lambda at, x: at["factor"] * x,
     "ADD": lambda at, a, b: a + b,
+    "POINTWISE": pointwise,
+    "ROW_SUM": lambda at, x: x.sum(-1, keepdim=True),
+    "ROW_MEAN": lambda at, x: x.mean(-1, keepdim=True),
     "CROSS_ENTROPY": lambda at, logits, targets, share: F.cross_entropy(logits.flatten(0, 1), targets.flatten()),
 }
 

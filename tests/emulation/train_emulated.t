@@ -147,6 +147,18 @@ for device in cpu cuda; do
 done
 ok "to the same losses" close_to digits_cpu digits_cuda 6
 train_data=data.bin
+# A description whose programs have every step.
+cat >"$scratch/pointwise.cfg" <<END
+model = { family = "described"; description = "$(cd "$top_srcdir/tests/models" && pwd)/pointwise.json"; sequence = 16; };
+batch = { microbatch = 1; };
+optimizer = { learning_rate = 1e-2; steps = 8; warmup_steps = 2; decay = "cosine"; };
+pipeline = { ranks = 1; microbatches = 3; schedule = "1f1b"; };
+END
+for device in cpu cuda; do
+  ok "a plan of a description for $device" build "pointwise_$device" "$scratch/pointwise.cfg" -s cluster.device=$device
+  ok "trains" train "pointwise_$device" "pointwise_$device" --steps 3
+done
+ok "to the same losses" close_to pointwise_cpu pointwise_cuda 6
 
 # bf16: products and activations; weights, moments and sums of gradients stay f32.
 # within NAME OTHER: losses agree to 2%, and are not the same.
@@ -154,12 +166,13 @@ within() {
   paste "$scratch/$1.bits" "$scratch/$2.bits" | head -n "$3" | awk '{ d = $1 - $2; if (d < 0) d = -d; if (!(d <= 0.02 * $1)) bad = 1
     if (d > 0) differ = 1 } END { exit bad || !differ || NR == 0 }'
 }
-for family in model gpt2; do
+for family in model gpt2 pointwise; do
   ok "a plan of $family.cfg in bf16 for CUDA" build "half_$family" "$scratch/$family.cfg" -s cluster.device=cuda -s model.dtype=bf16
   ok "trains" train "half_$family" "half_$family" --steps 5 --checkpoint "$scratch/half_$family.ckpt" --save-every 3
 done
 ok "llama's losses are those of f32 to 2%" within cuda half_model 5
 ok "gpt2's losses are those of f32 to 2%" within gpt2_cuda half_gpt2 5
+ok "and the description's" within pointwise_cuda half_pointwise 3
 ok "it trains again, without a graph" plain half_plain half_gpt2 --steps 5
 ok "with the same bits" cmp "$scratch/half_gpt2.bits" "$scratch/half_plain.bits"
 ok "once more, and saves at step 3" train half_again half_gpt2 --steps 3 --checkpoint "$scratch/half_two"

@@ -42,6 +42,7 @@ GEN_TESTS = \
   %reldir%/verify_tensor_ranks \
   %reldir%/verify_moves \
   %reldir%/verify_splits \
+  %reldir%/verify_pointwise \
   %reldir%/verify_random \
   %reldir%/verify_replicas \
   %reldir%/verify_rows \
@@ -97,6 +98,7 @@ GEN_TEST_LIBS = libtestsupport.a libgen.a $(LIBCONFIG_LIBS) $(JANSSON_LIBS) $(NE
 %canon_reldir%_verify_tensor_ranks_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_moves_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_splits_LDADD = $(GEN_TEST_LIBS)
+%canon_reldir%_verify_pointwise_LDADD = $(GEN_TEST_LIBS) $(KERNEL_TEST_LIBS)
 %canon_reldir%_verify_random_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_replicas_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_rows_LDADD = $(GEN_TEST_LIBS)

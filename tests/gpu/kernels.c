@@ -63,6 +63,7 @@ static struct pen_call fill(const struct op_case *subject, const struct signatur
   struct pen_call call = {0};
   memcpy(call.dim, subject->dim, sizeof call.dim);
   memcpy(call.real, subject->real, sizeof call.real);
+  call.steps = op_case_steps(subject->kind, subject->dim);
   for (size_t i = 0; i < s->count; i++) {
     const struct operand *o = &s->operand[i];
     call.operand[i] = bytes_at(operand_bytes(o), 0);

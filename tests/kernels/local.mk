@@ -17,6 +17,7 @@ KERNEL_TESTS = \
   %reldir%/open \
   %reldir%/optimizer \
   %reldir%/splits \
+  %reldir%/pointwise \
   %reldir%/product_bf16 \
   %reldir%/rope \
   %reldir%/rows \
@@ -42,6 +43,7 @@ KERNEL_TEST_LIBS = libtestsupport.a $(KERNEL_ARCHIVES) libkernels.a $(BLAS_LIBS)
 %canon_reldir%_open_LDADD = $(KERNEL_TEST_LIBS)
 %canon_reldir%_optimizer_LDADD = $(KERNEL_TEST_LIBS)
 %canon_reldir%_splits_LDADD = $(KERNEL_TEST_LIBS)
+%canon_reldir%_pointwise_LDADD = $(KERNEL_TEST_LIBS)
 %canon_reldir%_product_bf16_SOURCES = %reldir%/product_bf16.c %reldir%/product_wide_bf16.c
 %canon_reldir%_product_bf16_LDADD = $(KERNEL_TEST_LIBS)
 %canon_reldir%_rope_LDADD = $(KERNEL_TEST_LIBS)

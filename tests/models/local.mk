@@ -7,5 +7,6 @@ EXTRA_DIST += \
   %reldir%/losses.txt \
   %reldir%/nano.json \
   %reldir%/olmo2.json \
+  %reldir%/pointwise.json \
   %reldir%/readers.json \
   %reldir%/wide.json

@@ -92,6 +92,7 @@ struct pen_call fill_call(const struct op_case *of, const struct signature *s, s
   struct pen_call call = {0};
   memcpy(call.dim, of->dim, sizeof call.dim);
   memcpy(call.real, of->real, sizeof call.real);
+  call.steps = op_case_steps(of->kind, of->dim);
   for (size_t i = 0; i < s->count; i++) {
     const struct operand *o = &s->operand[i];
     call.operand[i] = bytes_at(operand_bytes(o), (shift * (i + 1)) % 64);

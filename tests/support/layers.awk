@@ -190,7 +190,7 @@ function may_see(from, to,   a, b, i, count, list) {
     for (i = 1; i <= count; i++) if (index(to, list[i]) == 1) return 1
     return 0
   }
-  if (a ~ /^gen(\/|$)/ && b !~ /^gen(\/|$)/) return to ~ /^(runtime\/plan\/|kernels\/((cpu|cuda)\/)?ops\.(def|h)$)/
+  if (a ~ /^gen(\/|$)/ && b !~ /^gen(\/|$)/) return to ~ /^(runtime\/plan\/|kernels\/((cpu|cuda)\/)?ops\.(def|h)$|kernels\/steps\.def$)/
   if (a ~ /^runtime\/plan$/) return to ~ /^kernels\/ops\.(def|h)$/
   if (a ~ /^runtime(\/|$)/ && b !~ /^runtime(\/|$)/) return b ~ /^kernels$/
   if (a ~ /^kernels(\/|$)/ && b !~ /^kernels(\/|$)/) return 0

@@ -19,6 +19,9 @@
  * required only where f32 has them. A bias over bf16 is rounded, too: 2^-9 of it. */
 #include "tests/support/op_cases.h"
 
+/* Inputs of steps; the program of a step alone is this and its kind. */
+enum { X0, X1, X2, X3, R0, R1, C0, C1, DY, FIRST, SECOND, ONE_STEP = 2 };
+
 const struct op_case op_cases[] = {
     {PEN_OP_ROPE_TABLE, {9, 8}, {10000}, 0, 0, 0, FOR_CONTRACT},
     {PEN_OP_ROPE_TABLE, {33, 8}, {10000}, 0, 1e-7, 1, FOR_CUDA},
@@ -368,8 +371,60 @@ const struct op_case op_cases[] = {
     {PEN_OP_ATTENTION_CACHED_QKV, {1, 1, 1, 1, 8, 4, 1, 4, 3}, {0}, 0, 4e-6, 1, FOR_CUDA},
     {PEN_OP_ATTENTION_CACHED_QKV, {3, 1, 4, 2, 64, 130, 3, 130, 8}, {0}, 0, 4e-6, 1, FOR_CUDA},
     {PEN_OP_ATTENTION_CACHED_QKV, {1, 32, 2, 1, 40, 50, 2, 96, 4}, {0}, 0, 4e-6, 1, FOR_CUDA},
+    {PEN_OP_POINTWISE, {3, 77, 0}, {0}, 0, 2e-6, 1, FOR_CONTRACT | FOR_CUDA},
+    {PEN_OP_POINTWISE, {7, 1, 0}, {0}, 0, 2e-6, 1, FOR_CONTRACT | FOR_CUDA},
+    {PEN_OP_POINTWISE, {3, 520, 0}, {0}, 0, 2e-6, 1, FOR_CONTRACT | FOR_CUDA},
+    {PEN_OP_POINTWISE, {53, 301, 0}, {0}, 0, 0, 0, FOR_THREADS},
+    {PEN_OP_POINTWISE, {ROW_COUNT, 61, 0}, {0}, 0, 0, 0, FOR_ROWS},
+    {PEN_OP_POINTWISE_DX, {3, 77, 1, 0}, {0}, 0, 2e-6, 1, FOR_CONTRACT | FOR_CUDA},
+    {PEN_OP_POINTWISE_DX, {5, 256, 1, 0}, {0}, 0, 2e-6, 1, FOR_CONTRACT | FOR_CUDA},
+    {PEN_OP_POINTWISE_DX, {53, 301, 1, 0}, {0}, 0, 0, 0, FOR_THREADS},
+#define PEN_STEP(kind, ...) \
+  {PEN_OP_POINTWISE, {3, 40, ONE_STEP + PEN_STEP_##kind}, {0}, 0, 2e-6, 1, FOR_CUDA},
+#include "kernels/steps.def"
+    {PEN_OP_ROW_SUM, {9, 77}, {0}, 0, 4e-6, 1, FOR_CONTRACT | FOR_CUDA},
+    {PEN_OP_ROW_SUM, {301, 100}, {0}, 0, 0, 0, FOR_THREADS},
+    {PEN_OP_ROW_SUM, {ROW_COUNT, 61}, {0}, 0, 0, 0, FOR_ROWS},
+    {PEN_OP_ROW_SUM, {3, 1032}, {0}, 0, 4e-6, 1, FOR_CUDA},
+    {PEN_OP_ROW_SUM_DX, {9, 77}, {0}, 0, 4e-7, 0, FOR_CONTRACT | FOR_CUDA},
+    {PEN_OP_ROW_SUM_DX, {301, 100}, {0}, 0, 0, 0, FOR_THREADS},
+    {PEN_OP_ROW_MEAN, {9, 77}, {0}, 0, 4e-6, 1, FOR_CONTRACT | FOR_CUDA},
+    {PEN_OP_ROW_MEAN, {301, 100}, {0}, 0, 0, 0, FOR_THREADS},
+    {PEN_OP_ROW_MEAN, {ROW_COUNT, 61}, {0}, 0, 0, 0, FOR_ROWS},
+    {PEN_OP_ROW_MEAN, {3, 1032}, {0}, 0, 4e-6, 1, FOR_CUDA},
+    {PEN_OP_ROW_MEAN_DX, {9, 77}, {0}, 0, 4e-7, 0, FOR_CONTRACT | FOR_CUDA},
+    {PEN_OP_ROW_MEAN_DX, {301, 100}, {0}, 0, 0, 0, FOR_THREADS},
 };
 const size_t op_case_count = sizeof op_cases / sizeof *op_cases;
+
+/* ((x0 + x1) x2 + sigmoid(x3)) r0 - r1) c0 + c1; program 1: times dy. */
+static struct pen_steps steps_of_all(int64_t program) {
+  static const uint8_t kinds[] = {PEN_STEP_ADD, PEN_STEP_MUL, PEN_STEP_SIGMOID,
+                                  PEN_STEP_ADD, PEN_STEP_MUL, PEN_STEP_SUB,
+                                  PEN_STEP_MUL, PEN_STEP_ADD, PEN_STEP_MUL},
+                       to[] = {0, 0, 1, 0, 0, 0, 0, 0, 0},
+                       a[] = {X0, FIRST, X3, FIRST, FIRST, FIRST, FIRST, FIRST, FIRST},
+                       b[] = {X1, X2, X3, SECOND, R0, R1, C0, C1, DY};
+  static const double number[sizeof kinds];
+  return (struct pen_steps){sizeof kinds - 1 + (uint32_t)program, 2, kinds, to, a, b, b, number};
+}
+
+/* A step of x0^2, x0 and x2; of CONST its copy. */
+static struct pen_steps steps_of_one(int kind) {
+  static uint8_t kinds[PEN_STEP_KINDS][3], a[PEN_STEP_KINDS][3];
+  static const uint8_t to[] = {0, 1, 0}, b[] = {X0, X0, X0}, c[] = {X0, X0, X2};
+  static const double number[] = {0, 0.25, 0};
+  const bool is_number = kind == PEN_STEP_CONST;
+  kinds[kind][0] = PEN_STEP_SQUARE, kinds[kind][1] = PEN_STEP_CONST;
+  kinds[kind][2] = (uint8_t)(is_number ? PEN_STEP_COPY : kind);
+  a[kind][2] = is_number ? SECOND : FIRST;
+  return (struct pen_steps){3, 2, kinds[kind], to, a[kind], b, c, number};
+}
+
+struct pen_steps op_case_steps(enum pen_op_kind kind, const int64_t *dim) {
+  if (kind != PEN_OP_POINTWISE && kind != PEN_OP_POINTWISE_DX) return (struct pen_steps){0};
+  return dim[2] < ONE_STEP ? steps_of_all(dim[2]) : steps_of_one((int)dim[2] - ONE_STEP);
+}
 
 bool op_has_case(enum pen_op_kind kind, unsigned tests) {
   for (size_t n = 0; n < op_case_count; n++)

@@ -25,6 +25,10 @@ struct op_case {
   unsigned tests;
 };
 
+/* The program of a case of POINTWISE or POINTWISE_DX, whose dims have its number; of others none.
+ * Those for all tests read all operands: program 0 of POINTWISE, 1 of POINTWISE_DX. */
+struct pen_steps op_case_steps(enum pen_op_kind kind, const int64_t *dim);
+
 extern const struct op_case op_cases[];
 extern const size_t op_case_count;
 

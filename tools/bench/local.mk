@@ -4,7 +4,7 @@
 # among the plans, for the matrix products. These plans are built as deployments; what is linked with one of them is therefore made after
 # that, by a make of its own: for each plan a program that measures its dispatch.
 BENCH_PLANS = bench_1 bench_1_threads bench_tensor bench_1f1b bench_1f1b_loop bench_zbv bench_r2 bench_r2_opt bench_r2_weights bench_r2_layer bench_1f1b_layer bench_1f1b_bf16 bench_zbv_bf16
-EXTRA_PROGRAMS = tools/bench/hop tools/bench/matmul tools/bench/matmul_bf16 tools/bench/read_bytes
+EXTRA_PROGRAMS = tools/bench/hop tools/bench/matmul tools/bench/matmul_bf16 tools/bench/pointwise tools/bench/read_bytes
 EXTRA_DIST += tools/bench/bench.py tools/bench/bench_gen.py tools/bench/child.py tools/bench/decode.py tools/bench/dispatch.c tools/bench/fixed_order.py tools/bench/fast_math.sh tools/bench/hop_mpi.c tools/bench/hosts.py tools/bench/joint.sh tools/bench/peer.py tools/bench/predict.py tools/bench/recovery.py tools/bench/slow_ranks.py tools/bench/tokens.py tools/bench/tune.py
 BENCH_DISPATCH = $(BENCH_PLANS:%=tools/bench/dispatch_%)
 tools/bench/dispatch_%: $(srcdir)/tools/bench/dispatch.c plan/%.o libruntime.a
@@ -20,6 +20,8 @@ tools_bench_matmul_SOURCES = tools/bench/matmul.c
 tools_bench_matmul_LDADD = plan/bench_1.o $(KERNEL_ARCHIVES) $(BLAS_LIBS) -lm -lpthread
 tools_bench_matmul_bf16_SOURCES = tools/bench/matmul.c
 tools_bench_matmul_bf16_LDADD = plan/bench_1f1b_bf16.o $(KERNEL_ARCHIVES) $(BLAS_LIBS) -lm -lpthread
+tools_bench_pointwise_SOURCES = tools/bench/pointwise.c
+tools_bench_pointwise_LDADD = $(KERNEL_ARCHIVES) $(BLAS_LIBS) -lm -lpthread
 tools_bench_read_bytes_SOURCES = tools/bench/read_bytes.c
 CLEANFILES += $(EXTRA_PROGRAMS) $(BENCH_DISPATCH) bench.json
 
@@ -107,6 +109,13 @@ bench-decode: all
 	@$(PYTHON) -B $(srcdir)/tools/bench/decode.py $(DECODE_OPTIONS)
 CLEANFILES += bench-decode.json
 .PHONY: bench-decode
+
+# ---- programs of POINTWISE beside kernels: make bench-pointwise [POINTWISE_TURNS=51] ----
+POINTWISE_TURNS = 51
+bench-pointwise: all
+	@$(MAKE) $(AM_MAKEFLAGS) --no-print-directory tools/bench/pointwise$(EXEEXT)
+	@tools/bench/pointwise$(EXEEXT) $(POINTWISE_TURNS)
+.PHONY: bench-pointwise
 
 # ---- the cost of the fixed order of sums: make bench-order [ORDER_OPTIONS='--pairs 20'] ----
 ORDER_OPTIONS =

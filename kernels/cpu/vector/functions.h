@@ -7,10 +7,10 @@
 
 #include "kernels/cpu/vector/vector.h"
 
-/* e^(x + rest) for x <= 88 and |rest| << 1, within 2 units in the last place; 0 for x below -87.33,
- * where the result is subnormal. x + rest = n ln2 + r with |r| <= ln2/2; e^r = 1 + r + r^2 q(r), q
- * of degree 4 (relative error 3e-9); 2^n is added to the exponent. */
-inline_always vf exponential_of_sum(vf x, vf rest) {
+/* e^(x + rest) = (1 + part) power, for x from -87.33 to 88 and |rest| << 1. x + rest = n ln2 + r
+ * with |r| <= ln2/2; part = e^r - 1 = r + r^2 q(r), q of degree 4 (relative error 3e-9); power =
+ * 2^n is n in the exponent. Returns part. */
+inline_always vf exponential_parts(vf x, vf rest, vf *power) {
   const float shifter =
       12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer, in the low bits */
   vf shifted = madd(x, splat(1.44269504f), splat(shifter));
@@ -22,9 +22,15 @@ inline_always vf exponential_of_sum(vf x, vf rest) {
   vf low = madd(r, splat(0.166665206f), splat(0.499999935f)),
      high = madd(r, splat(0.00836871678f), splat(0.0416683869f));
   vf q = madd(r2, madd(r2, splat(0.00138146756f), high), low);
-  vf power = (vf)(((vu)shifted << 23) + 0x3f800000u);
-  vf y = (madd(r2, q, r) + 1.0f) * power;
-  return choose(x < -87.33f, splat(0.0f), y);
+  *power = (vf)(((vu)shifted << 23) + 0x3f800000u);
+  return madd(r2, q, r);
+}
+
+/* e^(x + rest) for x <= 88 and |rest| << 1, within 2 units in the last place; 0 for x below -87.33,
+ * where the result is subnormal. */
+inline_always vf exponential_of_sum(vf x, vf rest) {
+  vf power, part = exponential_parts(x, rest, &power);
+  return choose(x < -87.33f, splat(0.0f), (part + 1.0f) * power);
 }
 
 inline_always vf exponential(vf x) { return exponential_of_sum(x, splat(-0.0f)); }

@@ -13,8 +13,11 @@ BF16_SOURCES = \
   %reldir%/loss_splits.c \
   %reldir%/multiply.h \
   %reldir%/norm.c \
+  %reldir%/pointwise.c \
   %reldir%/rope.c \
+  %reldir%/row_sum.c \
   %reldir%/softmax.h \
+  %reldir%/step_functions.h \
   %reldir%/tile.h \
   %reldir%/vector.h
 F32_SOURCES = \
