@@ -4,6 +4,8 @@
 . "${top_srcdir:-.}/tests/support/lib.sh"
 program=$top_builddir/penstock-import
 test -x "$program" || skip_all "penstock-import is not built"
+OMP_NUM_THREADS=1 # more are slower for models as small as these
+export OMP_NUM_THREADS
 find_python 'import torch, transformers' /opt/peer/bin/peer-python python3 || skip_all "no Python with torch and transformers here: set PEER"
 program=$(cd "$top_builddir" && pwd)/penstock-import
 cases=$(cd "$top_srcdir/tests/import" && pwd)
@@ -24,12 +26,17 @@ done >runs
 for name in $folders; do echo "$name --hf hf/$name --sequence 16 -o $name.cfg"; done >>runs
 refused=$(sed -n 's/^FUNCTIONS = (\(.*\))/\1/p; s/^CLASSES = (\(.*\))/\1/p' "$cases/refused.py" | tr -d ',' | tr '[:upper:]' '[:lower:]' | tr '\n' ' ')
 for name in $refused flat; do echo "no_$name $cases/refused.py:build_$name --sequence 16 -o no_$name.cfg --weights no_$name.start"; done >>runs
+disturbed="$(sed -n 's/^    "\([a-z_]*\)": lambda.*/\1/p' "$cases/disturbed.py") heads_by_view heads_left other_ids places_from_one"
+for name in $disturbed nothing; do
+  echo "other_$name $cases/disturbed.py:$name --sequence 16 -o other_$name.cfg"
+done >>runs
 cat >>runs <<END_OF_RUNS
 raises $cases/refused.py:raises --sequence 16 -o raises.cfg
 ops $cases/models.py:nano --sequence 16 --print=ops
 units $cases/models.py:nano --sequence 16 --print=units
 reasons $cases/refused.py:build_several --sequence 16 --print=refused
 long $cases/models.py:nano --sequence 64 -o long.cfg
+meta $cases/models.py:gemma3 --sequence 16 --meta -o meta.cfg
 whole $cases/models.py:nano --sequence 32 --cut h.0,h.1 -o whole.cfg
 no_file absent.py:build --sequence 16 -o no_file.cfg
 no_build $cases/models.py:absent --sequence 16 -o no_build.cfg
@@ -37,7 +44,8 @@ no_sequence $cases/models.py:nano -o no_sequence.cfg
 no_output $cases/models.py:nano --sequence 16
 no_folder $cases/models.py:nano --sequence 16 -o absent/x.cfg
 END_OF_RUNS
-ok "all of them run" "$python" -B "$cases/run.py" "$program" <runs
+run_all() { "$python" -B "$cases/run.py" "$program" "$cases/models.py:mistral" <runs >changes; }
+ok "all of them run" run_all
 
 number=0
 for name in $trained $folders; do
@@ -106,10 +114,17 @@ for name in $refused; do
   is "refused: $name: the line and the reason" "$(status no_$name) $wrong" "65 "
   test -z "$wrong" || sed 's/^/# /' no_$name.err
 done
+is "nearly what there is: refused" "$(for name in $disturbed; do
+  test "$(status other_$name)" = 65 && ! test -e other_$name.cfg && ! test -e other_$name.json || echo "$name: $(status other_$name)"
+done)" ""
+is "without a disturbance it is imported" "$(status other_nothing)" 0
+is "the comparison finds each change of a description" "$(cat changes)" "8 changes"
 matches "a model without layers" "$(status no_flat) $(cat no_flat.err)" "65 *no layers: *"
 is "nothing is written" "$(ls -d no_* | grep -v '\.err$\|\.out$\|\.status$')" ""
 matches "an exception of the user's" "$(status raises) $(cat raises.err)" "65 *refused.py*ValueError: of the user"
 matches "positions that there are not" "$(status long) $(cat long.err)" "65 *models.py*AssertionError*"
 for case in no_file:66 no_build:66 no_sequence:64 no_output:64 no_folder:73; do is "status of ${case%:*}" "$(status "${case%:*}")" "${case#*:}"; done
+matches "--meta is not compared" "$(status meta) $(cat meta.err)" "0 *not compared with the module"
+is "but describes the same, but for initial values" "$(sed 's/"initial": [^,]*[,}]*//' meta.json | cksum)" "$(sed 's/"initial": [^,]*[,}]*//' gemma3.json | cksum)"
 is "without torch: 69" "$(python3 -S -B "$program" x.py:build --sequence 16 -o x.cfg >/dev/null 2>&1; echo $?)" 69
 finish

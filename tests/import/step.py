@@ -66,7 +66,7 @@ def main(tokens, sequence, count, builds):
         value = getattr(models, loss[0])(output, inputs, targets) if loss else loss_of(module, output, targets)
         value.backward()
         squares = (float(parameter.grad.square().sum()) for parameter in module.parameters() if parameter.grad is not None)
-        print(repr(float(value)), repr(math.sqrt(sum(squares))))
+        print(repr(value.item()), repr(math.sqrt(sum(squares))))
 
 
 main(sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4:])

@@ -78,7 +78,8 @@ class Comparison:
     def compare(self, graph, tokens, targets):
         theirs, logits = self.modules(tokens, targets)
         outputs = []
-        ours = formulas.run(self.description, self.stored, tokens, targets, self.program.loss_is_sum, lambda row, made: row == "ROPE_TABLE" or outputs.append(made))
+        keep = lambda row, made: row == "ROPE_TABLE" or outputs.append(made)
+        ours = formulas.run(self.description, self.stored, tokens, targets, self.program.loss_is_sum, keep)
         if not is_near(ours, theirs, 1.0) or logits is not None and not is_near(outputs[-2][0].flatten(), logits.flatten(), 0.0):
             return self.first_difference(graph, tokens, targets, outputs)
         return self.compare_gradients(theirs, ours)
@@ -129,16 +130,16 @@ class Recorder(torch.fx.Interpreter):
 
     def __init__(self, graph, step):
         super().__init__(graph.exported.graph_module)
-        self.graph, self.step, self.made = graph, step, {}
+        self.traced, self.step, self.made = graph, step, {}
         self.names = {node.name: node for node in graph.nodes}
 
     def values_of(self, tokens, targets):
-        signature = self.graph.exported.graph_signature
-        state = {**self.graph.exported.state_dict, **self.graph.exported.constants}
+        signature = self.traced.exported.graph_signature
+        state = {**self.traced.exported.state_dict, **self.traced.exported.constants}
         buffers = {**signature.inputs_to_buffers, **signature.inputs_to_lifted_tensor_constants}
         given = {"tokens": tokens, "targets": targets}
         read = []
-        for node in self.graph.nodes:
+        for node in self.traced.nodes:
             if node.op == "placeholder":
                 name = signature.inputs_to_parameters.get(node.name)
                 read.append(self.step.get_parameter(name) if name else state[buffers[node.name]] if node.name in buffers else given.get(node.name))

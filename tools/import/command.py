@@ -44,12 +44,13 @@ def sequence(text):
 def parse(arguments):
     parser = Parser(prog=NAME, description=DESCRIPTION, allow_abbrev=False)
     parser.add_argument("module", metavar="FILE.py:BUILD", nargs="?", help="the function of a file that returns the module")
-    parser.add_argument("--hf", metavar="FOLDER", action=Once, help="in its place a folder of a model, as transformers stores it; its weights are those of train --init FOLDER")
+    parser.add_argument("--hf", metavar="FOLDER", action=Once, help="in its place the folder of a model, as transformers stores it, whose weights train --init reads")
     parser.add_argument("-o", "--output", metavar="FILE.cfg", action=Once, help="write the topology, and the description FILE.json beside it")
     parser.add_argument("--sequence", metavar="N", type=sequence, action=Once, help="the tokens of a sequence; model.sequence is at most this")
-    parser.add_argument("--loss", metavar="FUNCTION", action=Once, help="the loss: a function of the file, of the output and of inputs by name [cross entropy of the logits; none where forward returns the loss]")
+    parser.add_argument("--loss", metavar="FUNCTION", action=Once, help="a function of the file, of the output and of inputs by name [what forward returns, or the cross entropy of its logits]")
     parser.add_argument("--cut", metavar="NAME,...", action=Once, help="units begin at these modules [those with a number in their path]")
     parser.add_argument("--weights", metavar="FILE", action=Once, help="write the module's weights, for train --init")
+    parser.add_argument("--meta", action=Once, nargs=0, default=False, help="parameters have no memory: for a model larger than this machine, which is not compared")
     parser.add_argument("--print", metavar="|".join(PRINTS), choices=PRINTS, action=Once, help="print what is found, and write nothing")
     parser.add_argument("-V", "--version", action="version", version=f"{NAME} {VERSION}")
     options = parser.parse_args(arguments)
@@ -72,8 +73,8 @@ def check_options(parser, options):
         parser.error("choose one of -o FILE.cfg and --print")
     if options.output is not None and not options.output.endswith(".cfg"):
         parser.error(f"-o {options.output}: a name that ends in .cfg")
-    if options.print and options.weights:
-        parser.error("--weights: --print writes nothing")
+    if options.weights and (options.print or options.meta):
+        parser.error(f"--weights: {'--print writes nothing' if options.print else 'with --meta there are none'}")
     options.cuts = options.cut.split(",") if options.cut else []
 
 
@@ -90,27 +91,23 @@ def need_torch():
 
 def import_module(options, torch_version):
     """The Import, complete."""
-    from importer import Import  # which needs torch
-    from module import build, function_of, load
+    import hf  # these need torch, and are there before the user's code is
+    from importer import Import
+    from module import build, build_on_meta, function_of, load
 
     if options.hf:
-        return import_folder(options, Import, torch_version)
-    path, _, name = options.module.rpartition(":")
-    loaded = load(path)
-    module = build(loaded, path, name)
-    loss = function_of(loaded, path, options.loss) if options.loss else None
-    source = f"{os.path.basename(path)}:{name}, torch {torch_version}"
-    return Import(module, loss, options.sequence, options.cuts, source)
-
-
-def import_folder(options, Import, torch_version):
-    import hf
-
-    config, model = hf.read_config(options.hf), hf.build_model(options.hf)
-    names = hf.StoredNames(options.hf, model)
-    source = f"{os.path.basename(os.path.abspath(options.hf))}, torch {torch_version}"
-    imported = Import(model, None, options.sequence, options.cuts, source, config, names.stored)
-    imported.stored_names = names
+        source = os.path.basename(os.path.abspath(options.hf))
+        make, loss, config = (lambda: hf.build_model(options.hf)), None, hf.read_config(options.hf)
+    else:
+        path, _, name = options.module.rpartition(":")
+        loaded = load(path)
+        make, config = (lambda: build(loaded, path, name)), None
+        loss = function_of(loaded, path, options.loss) if options.loss else None
+        source = f"{os.path.basename(path)}:{name}"
+    module, buffers = build_on_meta(make) if options.meta else (make(), None)
+    names = hf.StoredNames(options.hf, module)
+    imported = Import(module, loss, options.sequence, options.cuts, f"{source}, torch {torch_version}", config, names.stored, buffers)
+    imported.stored_names = names.names
     return imported
 
 
@@ -137,8 +134,6 @@ def run(options):
         print(error, file=sys.stderr)
         return BAD_DATA
     note(imported)
-    if options.hf:
-        note_stored(imported, imported.stored_names)
     if options.output:
         write_all(options, imported, write)
     return 0
@@ -155,19 +150,17 @@ def refuse(options, reasons):
 
 
 def note(imported):
+    if imported.buffers is not None:
+        say("not compared with the module")
     if imported.dropouts:
         say(f"dropout of {max(imported.dropouts):g} is left out: Penstock has none")
     for name in imported.unused():
         say(f"{name} is left out: nothing reads it")
-
-
-def note_stored(imported, names):
-    """What the folder's files and the description do not have in common."""
-    of_description = [name for name, _ in imported.weights()]
-    absent = [name for name in of_description if names.names and name not in names.names]
+    described = [name for name, _ in imported.weights()]
+    absent = [name for name in described if imported.stored_names and name not in imported.stored_names]
     if absent:
         raise Failure(BAD_DATA, f"the folder has no {absent[0]}{f', and {len(absent) - 1} others that the model has' if absent[1:] else ''}")
-    for name in sorted(names.names - set(of_description)):
+    for name in sorted(imported.stored_names - set(described)):
         say(f"{name} of the folder is left out: nothing reads it")
 
 

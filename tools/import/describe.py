@@ -114,16 +114,16 @@ def weights_of(units, weight_names, tied, tensors):
             for operand in op.operands:
                 if isinstance(operand, Weight):
                     name = weight_names[number, op, operand.name]
-                    groups.setdefault(starred(name, unit.label), []).append((name, tensors[operand.name]))
+                    groups.setdefault(starred(name, unit.label), []).append((name, tensors[operand.name], usual(op, operand)))
     entries = []
     for pattern, members in groups.items():
         if tied and pattern == tied[1]:
             continue
-        initials = common_initial([tensor for _, tensor in members])
-        if initials is not None:
-            entries.append(entry(pattern, members[0][1], initials, tied))
+        initial = common_initial([tensor for _, tensor, _ in members], members[0][2])
+        if initial is not None:
+            entries.append(entry(pattern, members[0][1], initial, tied))
         else:
-            entries += [entry(name, tensor, common_initial([tensor]), tied) for name, tensor in members]
+            entries += [entry(name, tensor, common_initial([tensor], without), tied) for name, tensor, without in members]
     return entries
 
 
@@ -131,12 +131,22 @@ def entry(name, tensor, initial, tied):
     return {"name": name, "shape": list(tensor.shape), "initial": initial, **({"tied": tied[1]} if tied and tied[0] == name else {})}
 
 
-def common_initial(tensors):
-    """What the tensors begin with, or None if they differ by more than chance."""
+def usual(op, operand):
+    """What a weight begins with, of which no value is known."""
+    norm_gain = op.row in ("RMSNORM", "LAYERNORM") and operand == op.operands[1]
+    if norm_gain:
+        return constant(1.0 - op.attributes.get("offset", 0))
+    is_bias = operand == (op.operands[1] if op.row == "BIAS" else op.operands[2] if op.row in ("LAYERNORM", "AFFINE") else None)
+    return "zeros" if is_bias else {"normal": 0.02}
+
+
+def common_initial(tensors, without):
+    """What the tensors begin with, or None if they differ by more than chance. `without`: if they have no values."""
     if any(tensor.shape != tensors[0].shape for tensor in tensors):
         return None
     if tensors[0].is_meta:
-        return {"normal": 0.02} if tensors[0].dim() > 1 else "ones"
+        return without
+    tensors = [tensor.detach() for tensor in tensors]
     first = tensors[0].flatten()[0].item()
     equal = [bool((tensor == tensor.flatten()[0]).all()) for tensor in tensors]
     if any(equal):

@@ -2,11 +2,12 @@
 
 What depends on no weight and on no value of an input is folded: masks, positions, tables of rotations. Nodes that compute nothing, such as a
 cast to the dtype that a value has, are seen through."""
+import math
 import operator
 
 import torch
 
-from refusal import Refusal, place_of
+from refusal import Refusal, Refused, place_of
 
 NO_OPS = ("contiguous", "clone", "alias", "lift_fresh_copy")
 CASTS = ("to", "_to_copy", "type_as")
@@ -65,16 +66,69 @@ class Call:
         """The first argument that says something and was not read: its name and value; None: there is none."""
         for name, value in self.value.items():
             said = value is not None and value != self.from_the_end(name, self.default[name])
-            if said and name not in self.read and name not in OF_MACHINES and not isinstance(value, torch.fx.Node):
+            if said and name not in self.read and name not in OF_MACHINES:
                 return name, value
         return None
 
 
+class Constants:
+    """Of nodes that depend on no weight and no value of an input, their values, which are computed when they are asked for."""
+
+    def __init__(self):
+        self.known, self.nodes = {}, set()
+
+    def __contains__(self, node):
+        return node in self.nodes
+
+    def __setitem__(self, node, value):
+        self.known[node] = value
+        self.nodes.add(node)
+
+    def get(self, node):
+        return self[node] if node in self.nodes else None
+
+    def __getitem__(self, node):
+        if node not in self.known:
+            self.known[node] = self.compute(node)
+        return self.known[node]
+
+    def compute(self, node):
+        """What comes before is dropped again: a mask may be large."""
+        order, todo = {}, [node]
+        while todo:
+            each = todo[-1]
+            before = [] if each in self.known or kind_of(each) in SHAPE_ALONE else each.all_input_nodes
+            missing = [read for read in before if read not in order]
+            todo += missing
+            if not missing:
+                order[todo.pop()] = None
+        made = {}
+        with torch.no_grad():
+            for each in order:
+                made[each] = self.known[each] if each in self.known else self.run(each, made)
+        return made[node]
+
+    @staticmethod
+    def run(node, made):
+        try:
+            return run_node(node, made)
+        except Exception as error:
+            raise Refused(f"a value that depends on no input cannot be computed: {error}") from None
+
+
+def run_node(node, made):
+    if kind_of(node) in SHAPE_ALONE:
+        like = node.args[0].meta["val"]
+        return node.target(torch.empty(like.shape, dtype=like.dtype), *node.args[1:], **on_cpu(node.kwargs))
+    return node.target(*torch.fx.map_arg(on_cpu(node.args), made.__getitem__), **torch.fx.map_arg(on_cpu(node.kwargs), made.__getitem__))
+
+
 class Graph:
-    def __init__(self, exported, batch, sequence, prefix):
+    def __init__(self, exported, batch, sequence, prefix, buffers):
+        """`buffers`: the values of buffers, by their names in the graph, where the module has none."""
         self.batch, self.sequence = batch, sequence
-        self.exported, self.nodes = exported, list(exported.graph.nodes)
-        self.constant, self.parameters, self.inputs, self.refusals = {}, {}, {}, []
+        self.exported, self.nodes, self.buffers = exported, list(exported.graph.nodes), buffers
+        self.constant, self.parameters, self.inputs, self.refusals = Constants(), {}, {}, []
         self.prefix = prefix
         self.changed = dict(exported.graph_signature.buffers_to_mutate)
         self.read_placeholders()
@@ -85,7 +139,7 @@ class Graph:
 
     def read_placeholders(self):
         signature = self.exported.graph_signature
-        state = {**self.exported.state_dict, **self.exported.constants}
+        state = {**self.exported.state_dict, **self.exported.constants, **self.buffers}
         buffers = {**signature.inputs_to_buffers, **signature.inputs_to_lifted_tensor_constants}
         for node in self.nodes:
             if node.op == "get_attr":
@@ -106,20 +160,8 @@ class Graph:
         for node in self.nodes:
             if node.op != "call_function" or torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
                 continue
-            if kind_of(node) in SHAPE_ALONE:
-                self.fold_shape(node)
-            elif all(read in self.constant for read in node.all_input_nodes):
-                self.fold_call(node)
-
-    def fold_shape(self, node):
-        like = node.args[0].meta["val"]
-        made = torch.empty(like.shape, dtype=like.dtype)
-        self.constant[node] = node.target(made, *node.args[1:], **on_cpu(node.kwargs))
-
-    def fold_call(self, node):
-        known = lambda read: self.constant[read]
-        with torch.no_grad():
-            self.constant[node] = node.target(*torch.fx.map_arg(on_cpu(node.args), known), **torch.fx.map_arg(on_cpu(node.kwargs), known))
+            if kind_of(node) in SHAPE_ALONE or all(read in self.constant for read in node.all_input_nodes):
+                self.constant.nodes.add(node)
 
     def refuse_changes(self):
         output = self.nodes[-1]
@@ -157,8 +199,9 @@ class Graph:
         """A number of the user's code, or a constant of one element; None: it is neither."""
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             return value
-        tensor = self.constant.get(value) if isinstance(value, torch.fx.Node) else None
-        if isinstance(tensor, torch.Tensor) and tensor.numel() == 1 and tensor.dtype != torch.bool:
+        is_one = self.is_constant(value) and shape_of(value) is not None and math.prod(shape_of(value)) == 1
+        tensor = self.constant[value] if is_one else None
+        if tensor is not None and tensor.dtype != torch.bool:
             return shortest(tensor.item()) if tensor.dtype == torch.float32 else tensor.item()
         return None
 

@@ -70,13 +70,12 @@ def stored_names(folder):
 
 
 class StoredNames:
-    """From the names of the module to those of the folder, which may lack the prefix of the class."""
+    """From the names of the module to those of the folder, which may lack the prefix of the class. Without a folder they are the same."""
 
     def __init__(self, folder, model):
-        self.names, self.prefix = set(stored_names(folder)), getattr(model, "base_model_prefix", "") + "."
-        own = [name for name, _ in model.named_parameters()]
-        plain = all(name.removeprefix(self.prefix) in self.names for name in own if name.startswith(self.prefix))
-        self.removes = bool(self.names) and plain
+        self.names, self.prefix = set(stored_names(folder)) if folder else set(), getattr(model, "base_model_prefix", "") + "."
+        own = [name for name, _ in model.named_parameters() if name.startswith(self.prefix)]
+        self.removes = bool(self.names) and all(name.removeprefix(self.prefix) in self.names for name in own)
 
     def stored(self, name):
         return name.removeprefix(self.prefix) if self.removes else name

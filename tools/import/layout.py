@@ -89,7 +89,8 @@ def heads_of(maker, name, axes):
     """A value of (batch, sequence, heads, head_dim) whose axes the user has in that order."""
     value = maker.value(name)
     tokens = (maker.graph.batch, maker.graph.sequence)
-    needs(len(value.shape) == 4 and value.shape[:2] == tokens and value.axes == axes, f"{name} is not of (batch, heads, sequence, head_dim), transposed from (batch, sequence, heads, head_dim)")
+    needs(len(value.shape) == 4 and value.shape[:2] == tokens and value.axes == axes,
+          f"{name} is not of (batch, heads, sequence, head_dim), transposed from (batch, sequence, heads, head_dim)")
     return value
 
 
@@ -145,6 +146,7 @@ def repeated(maker):
 def masks_of(maker, fused):
     """A mask of (sequence, sequence), true or 0 where a query sees a key, or None; and whether it is said to be causal besides."""
     bound, causal = maker.bound, fused and maker.call.value["is_causal"]
+    needs(bound.get("#least", constants.HIDDEN) <= constants.HIDDEN, f"scores of {bound.get('#least')} where a query does not see a key; minus infinity")
     if "@hidden" in bound:
         return ~maker.constant("@hidden").bool(), causal
     for name in ("@mask", "@shown"):
@@ -177,7 +179,8 @@ def split_part(maker, source, axis, start, length, extent, remains):
     """One of three equal parts of each token."""
     value = maker.values[source]
     at = value.axes[axis]
-    needs(3 * length == extent and start % length == 0 and value.repeat == 1, f"columns {start} to {start + length} of {extent}: Penstock splits into three equal parts")
+    needs(3 * length == extent and start % length == 0 and value.repeat == 1,
+          f"columns {start} to {start + length} of {extent}: Penstock splits into three equal parts")
     needs(all(extent == 1 for extent in value.shape[2:at]) and at >= 2, "parts of each head: Penstock splits the columns of a token")
     width = value.output.width // 3
     key = value.output

@@ -62,6 +62,32 @@ def function_of(loaded, path, name):
     return found
 
 
+@contextlib.contextmanager
+def parameters_on_meta():
+    """Modules that are made in it have buffers, but no memory for parameters."""
+    register = torch.nn.Module.register_parameter
+
+    def register_on_meta(self, name, parameter):
+        if parameter is not None and not parameter.is_meta:
+            parameter = torch.nn.Parameter(parameter.detach().to("meta"), requires_grad=parameter.requires_grad)
+        register(self, name, parameter)
+
+    torch.nn.Module.register_parameter = register_on_meta
+    try:
+        yield
+    finally:
+        torch.nn.Module.register_parameter = register
+
+
+def build_on_meta(make):
+    """The module without memory, and the values of its buffers, by name. `make` makes the module."""
+    with torch.device("meta"):
+        module = make()
+    with parameters_on_meta():
+        buffers = dict(make().named_buffers())
+    return module, buffers
+
+
 def build(loaded, path, name):
     function = function_of(loaded, path, name)
     with users_code():
@@ -84,7 +110,7 @@ class Step(torch.nn.Module):
             raise Refused("forward has no parameter for the tokens")
         # a model of transformers has a mask where others have the targets
         self.takes_targets = len(names) > 1 and not hasattr(module, "main_input_name") and names[1] != "attention_mask"
-        self.names = names[:2] if self.takes_targets else [names[0], "targets"]
+        self.names = names[:2] if self.takes_targets else [names[0], "targets" if names[0] != "targets" else "labels"]
 
     def forward(self, tokens, targets):
         return (self.loss_of(self.output_of(tokens, targets), tokens, targets),)
@@ -167,12 +193,13 @@ def whole_stacks():
     tracer = torch.fx.proxy.TracerBase
     usual = getattr(tracer, "_filter_traceback_frames", None)
 
-    def from_forward(self, frames):
+    def innermost_frame(self, frames):
         first = next((index for index, frame in enumerate(frames) if frame.name == "forward"), len(frames))
-        return traceback.StackSummary.from_list(frames[first:])
+        found = next((frame for frame in reversed(frames[first:]) if is_users(frame.filename)), None)
+        return traceback.StackSummary.from_list([found] if found else [])
 
     if usual:
-        tracer._filter_traceback_frames = from_forward
+        tracer._filter_traceback_frames = innermost_frame
     logging.disable(logging.CRITICAL)
     try:
         yield
@@ -197,8 +224,8 @@ def run_once(step, batch, sequence):
         step(*example(batch, sequence))
 
 
-def export(step, batch, sequence, noted):
-    """The Graph at that size."""
+def export(step, batch, sequence, noted, buffers):
+    """The Graph at that size. `buffers`: of a module without memory; none: it has its own."""
     custom = []
     try:
         with without_dropout(noted), without_custom_gradients(custom), whole_stacks(), contextlib.redirect_stderr(io.StringIO()):
@@ -209,7 +236,7 @@ def export(step, batch, sequence, noted):
         raise
     except Exception as error:
         raise Refused([untraceable(error)]) from None
-    graph = Graph(exported, batch, sequence, PREFIX)
+    graph = Graph(exported, batch, sequence, PREFIX, {PREFIX + name: value for name, value in buffers.items()})
     graph.refusals += custom
     return graph
 

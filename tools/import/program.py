@@ -118,7 +118,11 @@ def needed(graph, loss):
         node, reader = todo.pop()
         if node in matches or node in refusals:
             continue
-        found = None if graph.is_constant(node) else find(graph, node)
+        try:
+            found = None if graph.is_constant(node) else find(graph, node)
+        except Refused as reason:
+            refusals[node] = Refusal(place_of(node), str(reason))
+            continue
         if found is None and kind_of(node) == "getitem":
             todo.append((node.args[0], reader))
         elif found is None:
@@ -163,11 +167,18 @@ def program_of(graph, scalings, shapes):
             values[node] = found.make(maker)
         except Refused as reason:
             refusals[node] = Refusal(place_of(node), str(reason))
+    refuse_after_loss(program, refusals, graph.strip(loss))
     order = {node: index for index, node in enumerate(graph.nodes)}
     program.refusals = in_order(graph.refusals + [refusals[node] for node in sorted(refusals, key=order.get)])
     if not program.refusals:
         refuse_parts(program)
     return program
+
+
+def refuse_after_loss(program, refusals, loss):
+    """The cross entropy is the last op."""
+    if not refusals and (not program.ops or program.ops[-1].row != "CROSS_ENTROPY"):
+        refusals[loss] = Refusal(place_of(loss), "a loss that is no cross entropy of the targets")
 
 
 def refuse_parts(program):

@@ -1,4 +1,5 @@
 """refusal.py: what Penstock cannot do of a module, and where the user's code says it."""
+import functools
 import os
 import re
 import sysconfig
@@ -40,6 +41,7 @@ class Refused(Exception):
         self.reasons = reasons
 
 
+@functools.cache
 def is_users(path):
     """Whether a file is none of PyTorch, of Python's library, or ours."""
     path = os.path.abspath(path)
