@@ -8,6 +8,7 @@ dist_man_MANS = \
   %D%/penstock-convert.1 \
   %D%/penstock-families.7 \
   %D%/penstock-gen.1 \
+  %D%/penstock-import.1 \
   %D%/penstock-launch.1 \
   %D%/penstock-log.1 \
   %D%/penstock-plan.1 \

@@ -89,11 +89,36 @@ CHAT_FILES = \
   %reldir%/tokens/chat/generation.py \
   %reldir%/tokens/chat/text.py
 EXTRA_DIST += $(CHAT_FILES)
+IMPORT_FILES = \
+  %reldir%/import/__main__.py \
+  %reldir%/import/check.py \
+  %reldir%/import/command.py \
+  %reldir%/import/constants.py \
+  %reldir%/import/describe.py \
+  %reldir%/import/formulas.py \
+  %reldir%/import/graph.py \
+  %reldir%/import/hf.py \
+  %reldir%/import/importer.py \
+  %reldir%/import/layout.py \
+  %reldir%/import/match.py \
+  %reldir%/import/module.py \
+  %reldir%/import/ops.py \
+  %reldir%/import/passes.py \
+  %reldir%/import/patterns.py \
+  %reldir%/import/program.py \
+  %reldir%/import/refusal.py \
+  %reldir%/import/scaling.py \
+  %reldir%/import/units.py \
+  %reldir%/import/views.py \
+  %reldir%/import/write.py
+EXTRA_DIST += $(IMPORT_FILES)
 if PYTHON_FOUND
-bin_SCRIPTS += penstock-report penstock-log penstock-chat
+bin_SCRIPTS += penstock-report penstock-log penstock-chat penstock-import
 endif
 penstock-chat: $(CHAT_FILES) %reldir%/report/failure.py %reldir%/report/pack.py
 	$(AM_V_GEN)$(PYTHON) -B $(srcdir)/%reldir%/report/pack.py $@ $(PACKAGE_VERSION) $(addprefix $(srcdir)/,$(CHAT_FILES) %reldir%/report/failure.py)
+penstock-import: $(IMPORT_FILES) %reldir%/report/failure.py %reldir%/report/pack.py
+	$(AM_V_GEN)$(PYTHON) -B $(srcdir)/%reldir%/report/pack.py $@ $(PACKAGE_VERSION) $(addprefix $(srcdir)/,$(IMPORT_FILES) %reldir%/report/failure.py)
 penstock-log: $(LOG_FILES) $(LOG_SHARED_FILES) %reldir%/report/pack.py
 	$(AM_V_GEN)$(PYTHON) -B $(srcdir)/%reldir%/report/pack.py $@ $(PACKAGE_VERSION) $(addprefix $(srcdir)/,$(LOG_FILES) $(LOG_SHARED_FILES))
 penstock-report: $(REPORT_FILES) %reldir%/report/pack.py
@@ -102,7 +127,7 @@ penstock-report: $(REPORT_FILES) %reldir%/report/pack.py
 # bash loads a completion by the name of the program: the others are links to the first.
 bashcompletiondir = $(datadir)/bash-completion/completions
 bashcompletion_DATA = penstock-gen.bash
-COMPLETED = build chat convert launch log plan report tokens
+COMPLETED = build chat convert import launch log plan report tokens
 penstock-gen.bash: $(srcdir)/%reldir%/completion.bash.in $(MANUAL_TABLES) | manual$(EXEEXT)
 	$(AM_V_GEN)./manual$(EXEEXT) $(srcdir)/%reldir%/completion.bash.in >$@.new && mv -f $@.new $@
 install-data-hook:

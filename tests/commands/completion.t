@@ -63,6 +63,6 @@ former other"
 # ---- installed ----
 (cd "$top_builddir" && unset MAKEFLAGS MFLAGS MAKELEVEL && make install-data DESTDIR="$scratch/root" prefix=/usr datarootdir=/usr/share) >"$scratch/log" 2>&1
 is "it is installed for each program" "$(ls "$scratch/root/usr/share/bash-completion/completions" | tr '\n' ' ')" \
-  "penstock-build penstock-chat penstock-convert penstock-gen penstock-launch penstock-log penstock-plan penstock-report penstock-tokens "
+  "penstock-build penstock-chat penstock-convert penstock-gen penstock-import penstock-launch penstock-log penstock-plan penstock-report penstock-tokens "
 ok "as one file" cmp "$scratch/root/usr/share/bash-completion/completions/penstock-log" "$top_builddir/penstock-gen.bash"
 finish

@@ -72,7 +72,7 @@ is_plain() {
     test "$(LC_ALL=C grep -c "$(printf '\302')[$(printf '\200')-$(printf '\237')]" "$1")" -eq 0 &&
     test "$(LC_ALL=C awk '{ if (length > most) most = length } END { print most }' "$1")" -le 1500
 }
-for program in "$gen" "$tokens" "$top_builddir/penstock-convert" "$top_builddir/penstock-plan" "$top_builddir/penstock-report" "$top_builddir/penstock-log" "$top_builddir/penstock-chat" \
+for program in "$gen" "$tokens" "$top_builddir/penstock-convert" "$top_builddir/penstock-plan" "$top_builddir/penstock-report" "$top_builddir/penstock-log" "$top_builddir/penstock-chat" "$top_builddir/penstock-import" \
   "$top_builddir/penstock-build" \
   "$top_srcdir/tools/penstock-launch"; do
   if ! test -x "$program"; then

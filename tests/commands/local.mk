@@ -44,6 +44,7 @@ COMMAND_TESTS = \
   %reldir%/host_memory.t \
   %reldir%/hosts.t \
   %reldir%/hosts_bench.t \
+  %reldir%/import.t \
   %reldir%/indexed_files.t \
   %reldir%/inputs.t \
   %reldir%/input_files.t \

@@ -8,7 +8,7 @@ command -v mandoc >/dev/null || skip_all "mandoc is not here"
 manual() { if [ -f "$top_builddir/man/$1" ]; then echo "$top_builddir/man/$1"; else echo "$top_srcdir/man/$1"; fi; }
 ascii() { mandoc -Tascii -O width=200 "$(manual "$1")" | sed "s/.$(printf '\b')//g"; } # bold is a letter over itself
 
-for page in penstock-gen.1 penstock-build.1 penstock.1 penstock-tokens.1 penstock-convert.1 penstock-plan.1 penstock-report.1 penstock-launch.1 penstock-log.1 penstock-chat.1 penstock.cfg.5 penstock-schedules.7 penstock-families.7; do
+for page in penstock-gen.1 penstock-build.1 penstock.1 penstock-tokens.1 penstock-convert.1 penstock-plan.1 penstock-report.1 penstock-launch.1 penstock-log.1 penstock-chat.1 penstock-import.1 penstock.cfg.5 penstock-schedules.7 penstock-families.7; do
   # The pages refer to each other, which the linter cannot know before they are installed.
   is "$page is clean" "$(mandoc -Tlint "$(manual "$page")" | grep -v 'referenced manual not found\|outdated mandoc.db')" ""
 done
@@ -43,7 +43,7 @@ ok "a sentence that begins with a name keeps it as it is" names_kept
 ok "penstock-tokens.1 has every option" covers penstock-tokens.1 "$tokens"
 ok "penstock-convert.1 has every option" covers penstock-convert.1 "$top_builddir/penstock-convert"
 ok "penstock-plan.1 has every option" covers penstock-plan.1 "$top_builddir/penstock-plan"
-for name in report log chat; do
+for name in report log chat import; do
   if test -x "$top_builddir/penstock-$name"; then
     ok "penstock-$name.1 has every option" covers penstock-$name.1 "$top_builddir/penstock-$name"
   fi
@@ -75,7 +75,7 @@ ok "docs/contracts.md has every setting" has_settings of_contracts
 build mlp "$topologies/mlp_1.cfg"
 for command in train eval score generate measure init info; do ok "penstock.1 has every option of $command" covers penstock.1 "$scratch/mlp" $command; done
 version=$("$gen" --version | sed 's/.* //')
-for program in "$gen" "$tokens" "$top_builddir/penstock-convert" "$top_builddir/penstock-plan" "$top_builddir/penstock-report" "$top_builddir/penstock-log" "$top_builddir/penstock-chat" \
+for program in "$gen" "$tokens" "$top_builddir/penstock-convert" "$top_builddir/penstock-plan" "$top_builddir/penstock-report" "$top_builddir/penstock-log" "$top_builddir/penstock-chat" "$top_builddir/penstock-import" \
   "$top_srcdir/tools/penstock-launch"; do
   test -x "$program" || continue
   name=${program##*/}

@@ -1,0 +1,7 @@
+# tests/import: modules that penstock-import takes or refuses
+EXTRA_DIST += \
+  %reldir%/disturbed.py \
+  %reldir%/models.py \
+  %reldir%/refused.py \
+  %reldir%/run.py \
+  %reldir%/step.py

@@ -1,0 +1,182 @@
+"""models.py: modules that penstock-import takes: some written as users do, some of transformers."""
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+TOKENS, WIDTH, POSITIONS = 200, 32, 32
+
+
+class Attention(nn.Module):
+    """One product for q, k and v; written out, or PyTorch's."""
+
+    def __init__(self, heads, fused):
+        super().__init__()
+        self.c_attn, self.c_proj = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.heads, self.fused = heads, fused
+        self.drop = nn.Dropout(0.1)
+        if not fused:
+            self.register_buffer("seen", torch.tril(torch.ones(POSITIONS, POSITIONS)).view(1, 1, POSITIONS, POSITIONS))
+
+    def forward(self, x):
+        batch, count, width = x.size()
+        q, k, v = self.c_attn(x).split(width, dim=2)
+        q, k, v = (each.view(batch, count, self.heads, width // self.heads).transpose(1, 2) for each in (q, k, v))
+        if self.fused:
+            y = F.scaled_dot_product_attention(q, k, v, dropout_p=0.1 if self.training else 0, is_causal=True)
+        else:
+            scores = (q @ k.transpose(-2, -1)) / math.sqrt(k.size(-1))
+            scores = scores.masked_fill(self.seen[:, :, :count, :count] == 0, float("-inf"))
+            y = self.drop(F.softmax(scores, dim=-1)) @ v
+        return self.drop(self.c_proj(y.transpose(1, 2).contiguous().view(batch, count, width)))
+
+
+class Block(nn.Module):
+    def __init__(self, heads, fused):
+        super().__init__()
+        self.ln_1, self.attn = nn.LayerNorm(WIDTH), Attention(heads, fused)
+        self.ln_2 = nn.LayerNorm(WIDTH, eps=1e-6)
+        self.mlp = nn.ModuleDict({"c_fc": nn.Linear(WIDTH, 4 * WIDTH), "c_proj": nn.Linear(4 * WIDTH, WIDTH)})
+
+    def forward(self, x):
+        x = x + self.attn(self.ln_1(x))
+        return x + self.mlp["c_proj"](F.gelu(self.mlp["c_fc"](self.ln_2(x))))
+
+
+class Nano(nn.Module):
+    """A GPT with the loss inside, and one matrix for embedding and head."""
+
+    def __init__(self, layers=2, fused=True, ignored=-1):
+        super().__init__()
+        self.ignored = ignored
+        self.wte, self.wpe = nn.Embedding(TOKENS, WIDTH), nn.Embedding(POSITIONS, WIDTH)
+        self.h = nn.ModuleList(Block(4, fused) for _ in range(layers))
+        self.ln_f, self.lm_head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, TOKENS, bias=False)
+        self.lm_head.weight = self.wte.weight
+        self.spare = nn.Linear(WIDTH, 1)
+        for parameter in self.parameters():
+            nn.init.normal_(parameter, std=0.1)
+
+    def forward(self, idx, targets=None):
+        count = idx.size(1)
+        assert count <= POSITIONS
+        x = self.wte(idx) + self.wpe(torch.arange(count))
+        for block in self.h:
+            x = block(x)
+        logits = self.lm_head(self.ln_f(x))
+        if targets is None:
+            return logits, None
+        return logits, F.cross_entropy(logits.view(-1, logits.size(-1)), targets.view(-1), ignore_index=self.ignored)
+
+
+def nano():
+    torch.manual_seed(1)
+    return Nano()
+
+
+def written_out():
+    """Attention without PyTorch's, some weights frozen."""
+    torch.manual_seed(1)
+    model = Nano(fused=False)
+    for block in model.h:
+        block.mlp.requires_grad_(False)
+    return model
+
+
+class Rotary(nn.Module):
+    """A block of another style: norms without a module, rotations by halves, residuals in the parent."""
+
+    def __init__(self, heads=4):
+        super().__init__()
+        self.gain, self.heads = nn.Parameter(torch.rand(WIDTH)), heads
+        self.q, self.k, self.v, self.o = (nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(4))
+        self.register_buffer("frequency", 500.0 ** -(torch.arange(0, WIDTH // heads, 2) / (WIDTH // heads)))
+
+    def turn(self, x):
+        angle = torch.outer(torch.arange(x.shape[1]), self.frequency)[:, None]
+        low, high = x.chunk(2, -1)
+        return torch.cat((low * angle.cos() - high * angle.sin(), high * angle.cos() + low * angle.sin()), -1)
+
+    def forward(self, x):
+        n = x / torch.sqrt((x * x).mean(-1, keepdim=True) + 1e-4) * self.gain
+        q, k, v = (product(n).unflatten(-1, (self.heads, -1)) for product in (self.q, self.k, self.v))
+        y = F.scaled_dot_product_attention(self.turn(q).transpose(1, 2), self.turn(k).transpose(1, 2), v.transpose(1, 2), is_causal=True, scale=0.2)
+        return self.o(y.transpose(1, 2).flatten(2))
+
+
+class Odd(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(TOKENS, WIDTH))
+        self.blocks = nn.ModuleList(Rotary() for _ in range(3))
+        self.out = nn.Linear(WIDTH, TOKENS)
+
+    def forward(self, tokens):
+        x = F.embedding(tokens, self.table) * 0.5
+        for block in self.blocks:
+            x = x + block(x)
+        return self.out(x) * 0.25
+
+
+def odd():
+    torch.manual_seed(2)
+    return Odd()
+
+
+def odd_loss(output, tokens, targets):
+    return F.cross_entropy(output.transpose(1, 2), targets, reduction="sum")
+
+
+# ---- transformers: the sizes of tests/models ----
+
+SIZES = {"vocab_size": TOKENS, "hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 4, "num_key_value_heads": 2,
+         "num_hidden_layers": 3, "max_position_embeddings": 64, "pad_token_id": None, "bos_token_id": 1, "eos_token_id": 2}
+
+
+def of_transformers(name, attention="sdpa", **others):
+    import transformers
+
+    config = getattr(transformers, name + "Config")(**{**SIZES, **others})
+    torch.manual_seed(3)
+    language = name.removesuffix("Text") + ("LMHeadModel" if name == "GPT2" else "ForCausalLM")
+    return getattr(transformers, language)._from_config(config, attn_implementation=attention)
+
+
+def llama():
+    return of_transformers("Llama")
+
+
+def gpt2():
+    import transformers
+
+    config = transformers.GPT2Config(vocab_size=TOKENS, n_positions=16, n_embd=32, n_layer=2, n_head=4, bos_token_id=1, eos_token_id=2)
+    torch.manual_seed(3)
+    return transformers.GPT2LMHeadModel._from_config(config, attn_implementation="eager")
+
+
+def gemma3():
+    return of_transformers("Gemma3Text", head_dim=16, sliding_window=5, query_pre_attn_scalar=32, num_hidden_layers=6, rms_norm_eps=1e-5)
+
+
+def save_folders(folder):
+    """Folders of transformers: names without the prefix of the class, one matrix for two; several files, scaled rotations, a padding token."""
+    gpt2().transformer.save_pretrained(f"{folder}/bare")
+    stretched = {"rope_theta": 1e4, "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64}
+    of_transformers("Llama", head_dim=16, rope_parameters=stretched, pad_token_id=0, initializer_range=0.2).save_pretrained(f"{folder}/scaled", max_shard_size="20KB")
+
+
+def mistral():
+    return of_transformers("Mistral", "eager", sliding_window=6)
+
+
+def qwen2():
+    return of_transformers("Qwen2")
+
+
+def qwen3():
+    return of_transformers("Qwen3", "eager", head_dim=8)
+
+
+def olmo2():
+    return of_transformers("Olmo2")

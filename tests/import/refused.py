@@ -1,0 +1,214 @@
+"""refused.py: modules that penstock-import refuses. A comment #> has the words of the reason; the line after it is the one that is named."""
+import torch
+import torch.nn.functional as F
+import torch.utils.checkpoint
+from torch import nn
+
+TOKENS, WIDTH = 40, 16
+
+
+class Layer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = nn.Linear(WIDTH, WIDTH, bias=False), nn.Linear(WIDTH, WIDTH, bias=False)
+        self.register_buffer("count", torch.zeros(()))
+        self.register_buffer("ones", torch.ones(WIDTH))
+
+
+class Model(nn.Module):
+    """Embedding, two layers of that function, head."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+        self.embed = nn.Embedding(TOKENS, WIDTH)
+        self.layers = nn.ModuleList(Layer() for _ in range(2))
+        self.head = nn.Linear(WIDTH, TOKENS, bias=False)
+
+    def forward(self, tokens):
+        x = self.embed(tokens)
+        for layer in self.layers:
+            x = self.function(layer, x)
+        return self.head(x)
+
+
+class Steps(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * 3
+
+
+def plain(layer, x):
+    return x + layer.down(F.gelu(layer.up(x)))
+
+
+def sum_of(layer, x):
+    #> Penstock has no operation for aten.cumsum
+    return layer.down(torch.cumsum(layer.up(x), 1))
+
+
+def several(layer, x):
+    #> Penstock has no operation for aten.tanh
+    x = layer.up(x).tanh()
+    #> Penstock has no operation for aten.sin
+    return layer.down(x.sin())
+
+
+def buffer(layer, x):
+    #> the buffer layers.0.count changes
+    layer.count += 1
+    return plain(layer, x)
+
+
+def noise(layer, x):
+    #> random numbers
+    return plain(layer, x + torch.randn_like(x))
+
+
+def custom(layer, x):
+    #> a gradient of its own, of Steps
+    return plain(layer, Steps.apply(x))
+
+
+def branch(layer, x):
+    x = layer.up(x)
+    #> depends on values
+    if x.sum() > 0:
+        x = x * 2
+    return layer.down(x)
+
+
+def number(layer, x):
+    #> depends on values
+    return layer.up(x) * float(x.max())
+
+
+def view(layer, x):
+    y = layer.up(x)
+    #> a write through a view
+    y[:, 0] = 0
+    return layer.down(y)
+
+
+def region(layer, x):
+    with torch.no_grad():
+        #> a region without gradients
+        y = layer.up(x)
+    return layer.down(x) + y
+
+
+def stopped(layer, x):
+    #> a value without its gradient
+    return layer.up(x) + layer.down(x.detach())
+
+
+def size(layer, x):
+    #> the graph depends on batch or sequence: factor of SCALE
+    return layer.up(x) * (1 / x.shape[1])
+
+
+def twice(layer, x):
+    x = layer.up(x)
+    #> the weight layers.0.up.weight is read a second time
+    return layer.up(F.gelu(x))
+
+
+def gate(layer, x):
+    #> Penstock has no operation for aten.mul
+    return layer.down(F.gelu(layer.up(x), approximate="none") * x)
+
+
+def heads(layer, x):
+    q = layer.up(x).view(*x.shape[:2], 2, WIDTH // 2).transpose(1, 2)
+    #> attention without a mask
+    y = F.scaled_dot_product_attention(q, q, q)
+    return layer.down(y.transpose(1, 2).flatten(2))
+
+
+def scaled(layer, x):
+    #> Penstock has no operation for aten.mul
+    return layer.up(x) * layer.ones
+
+
+def alpha(layer, x):
+    #> alpha = 2 of aten.add
+    return torch.add(x, layer.down(layer.up(x)), alpha=2)
+
+
+def twisted(layer, x):
+    #> heads are transposed
+    return layer.down(layer.up(x).transpose(0, 1).reshape(x.shape))
+
+
+class Padded(Model):
+    def __init__(self):
+        super().__init__(plain)
+        self.embed = nn.Embedding(TOKENS, WIDTH, padding_idx=3)
+
+    def forward(self, tokens):
+        #> padding_idx = 3 of aten.embedding
+        x = self.embed(tokens)
+        for layer in self.layers:
+            x = plain(layer, x)
+        return self.head(x)
+
+
+class Valid(Model):
+    def forward(self, tokens, targets):
+        logits = super().forward(tokens)
+        #> ignore_index = 7
+        return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=7)
+
+
+class Smooth(Model):
+    def forward(self, tokens, targets):
+        logits = super().forward(tokens)
+        #> label_smoothing = 0.1
+        return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), label_smoothing=0.1)
+
+
+class Squared(Model):
+    def forward(self, tokens, targets):
+        logits = super().forward(tokens)
+        #> Penstock has no operation for aten.mse_loss
+        return F.mse_loss(logits[:, :, 0], targets.float())
+
+
+class Skips(Model):
+    """Two tensors pass from one layer to the next."""
+
+    def forward(self, tokens):
+        x = self.embed(tokens)
+        y = plain(self.layers[0], x)
+        #> 2 tensors pass from layers.0 to layers.1
+        y = self.layers[1].down(F.gelu(self.layers[1].up(y)))
+        return self.head(y + x)
+
+
+class Flat(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.head = nn.Embedding(TOKENS, WIDTH), nn.Linear(WIDTH, TOKENS)
+
+    def forward(self, tokens):
+        return self.head(self.embed(tokens))
+
+
+FUNCTIONS = (sum_of, several, buffer, noise, custom, branch, number, view, region, stopped, size, twice, gate, heads, scaled, alpha, twisted)
+CLASSES = (Padded, Valid, Smooth, Squared, Skips)
+for function in FUNCTIONS:
+    globals()["build_" + function.__name__] = lambda function=function: Model(function)
+for model in CLASSES:
+    globals()["build_" + model.__name__.lower()] = lambda model=model: model() if model is Padded else model(plain)
+
+
+def build_flat():
+    return Flat()
+
+
+def raises():
+    raise ValueError("of the user")

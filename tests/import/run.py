@@ -1,0 +1,89 @@
+"""run.py: runs penstock-import as often as there are lines of standard input, in one process, so that PyTorch is loaded once.
+
+run.py PROGRAM FILE.py:BUILD: of each line NAME ARGUMENT..., writes NAME.status, NAME.out and NAME.err. Then compares descriptions of that module,
+each with one number or operand changed, and prints those that the comparison takes for the module."""
+import contextlib
+import json
+import shlex
+import sys
+
+program, build = sys.argv[1:]
+before = set(sys.modules)
+
+
+def forget_program():
+    """The program's files are loaded anew each time, as if it had been started."""
+    sys.path.insert(0, program)
+    for name, module in list(sys.modules.items()):
+        if name not in before and str(getattr(module, "__file__", "")).startswith(program):
+            del sys.modules[name]
+
+
+def run(arguments):
+    forget_program()
+    from command import main
+
+    return main(arguments)
+
+
+def run_lines(lines):
+    for line in lines:
+        name, *arguments = shlex.split(line)
+        with open(f"{name}.out", "w") as out, open(f"{name}.err", "w") as err, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            try:
+                status = run(arguments)
+            except SystemExit as end:
+                status = end.code or 0
+        with open(f"{name}.status", "w") as file:
+            print(status, file=file)
+
+
+# ---- changed descriptions ----
+
+FACTORS = {"epsilon": 1000, "theta": 1.5, "window": 2}
+OPERANDS = {"SWIGLU": [1, 0], "ATTENTION": [0, 2, 1, 3], "ADD": [0, 0], "LINEAR": [0, 1]}
+
+
+def ops_of(description):
+    return [op for kind in description["kinds"].values() for op in kind["ops"]]
+
+
+def changes(text):
+    """What is changed, and the description with it: a number, or the operands of the first op of a row."""
+    for index, op in enumerate(ops_of(json.loads(text))):
+        for name in FACTORS.keys() & op[2].keys():
+            changed = json.loads(text)
+            ops_of(changed)[index][2][name] *= FACTORS[name]
+            yield f"{name} of {op[0]}", changed
+    for row, order in OPERANDS.items():
+        changed = json.loads(text)
+        op = next((op for op in ops_of(changed) if op[0] == row and len(op[1]) >= len(order) and (row != "LINEAR" or len(op[1]) > 2)), None)
+        if op:
+            op[1] = [op[1][place] for place in order]
+            yield f"operands of {row}", changed
+
+
+def run_changes():
+    forget_program()
+    from importer import Import
+    from module import build as make, load
+    from refusal import Refused
+
+    path, name = build.split(":")
+    imported = Import(make(load(path), path, name), None, 16, [], "x")
+    imported.trace()
+    imported.divide()
+    imported.describe()
+    text, count = imported.text, 0
+    for what, changed in changes(text):
+        imported.text, count = json.dumps(changed), count + 1
+        try:
+            imported.check()
+            print("not found:", what)
+        except Refused:
+            pass
+    print(count, "changes")
+
+
+run_lines(sys.stdin)
+run_changes()

@@ -1,0 +1,28 @@
+"""penstock-import: a PyTorch module to a description that family described reads (docs/contracts.md, "Descriptions").
+
+    command.py      the command line, its messages and statuses
+    importer.py     the steps
+    module.py       the user's module, and its export
+    hf.py           models of transformers by their folder
+    graph.py        the graph of an export: constants, what is seen through
+    match.py        expressions of nodes
+    patterns.py     which expression is which row of ops.def
+    layout.py       what the rows read of values whose axes the user has transposed
+    views.py        transpositions and views
+    constants.py    masks and tables of rotations
+    scaling.py      rotary frequencies of models of transformers
+    program.py      from matches to ops
+    passes.py       residuals, the order of products, the comparison of sizes
+    units.py        layers, cuts, names of weights
+    describe.py     the description
+    formulas.py     a description run by PyTorch
+    check.py        its comparison with the module
+    write.py        the files
+    ops.py, refusal.py, failure.py    what these share; the last is penstock-report's (tools/report)
+
+It needs torch, and for models of transformers that package. Neither is part of a deployment."""
+import sys
+
+from command import main
+
+sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,217 @@
+"""command.py: the command line of penstock-import."""
+import argparse
+import os
+import re
+import sys
+import traceback
+import warnings
+
+from failure import BAD_DATA, INTERRUPTED, NO_LIBRARY, USAGE, Failure
+from version import VERSION
+
+NAME = "penstock-import"
+DESCRIPTION = "Describe a PyTorch module, so that penstock-gen makes a deployment of it."
+TORCH = (2, 6)
+SEQUENCE_LEAST, SEQUENCE_MOST = 4, 1 << 20
+INTERNAL = 70
+MESSAGE_BYTES_MAX = 1500
+PRINTS = ("ops", "units", "refused")
+
+
+class Parser(argparse.ArgumentParser):
+    def error(self, message):
+        raise Failure(USAGE, f"{message}; {NAME} --help lists the options")
+
+
+class Once(argparse.Action):
+    """Stores the value of an option, or True, which may be given once."""
+
+    def __call__(self, parser, options, value, word=None):
+        given = options.__dict__.setdefault("given", set())
+        if self.dest in given:
+            parser.error(f"{word}: given twice")
+        given.add(self.dest)
+        setattr(options, self.dest, value if self.nargs is None else True)
+
+
+def sequence(text):
+    value = int(text) if re.fullmatch(r"\d{1,9}", text) else 0
+    if not SEQUENCE_LEAST <= value <= SEQUENCE_MOST:
+        raise argparse.ArgumentTypeError(f"{text}: a number of tokens from {SEQUENCE_LEAST} to {SEQUENCE_MOST}")
+    return value
+
+
+def parse(arguments):
+    parser = Parser(prog=NAME, description=DESCRIPTION, allow_abbrev=False)
+    parser.add_argument("module", metavar="FILE.py:BUILD", nargs="?", help="the function of a file that returns the module")
+    parser.add_argument("--hf", metavar="FOLDER", action=Once, help="in its place the folder of a model, as transformers stores it, whose weights train --init reads")
+    parser.add_argument("-o", "--output", metavar="FILE.cfg", action=Once, help="write the topology, and the description FILE.json beside it")
+    parser.add_argument("--sequence", metavar="N", type=sequence, action=Once, help="the tokens of a sequence; model.sequence is at most this")
+    parser.add_argument("--loss", metavar="FUNCTION", action=Once, help="a function of the file, of the output and of inputs by name [what forward returns, or the cross entropy of its logits]")
+    parser.add_argument("--cut", metavar="NAME,...", action=Once, help="units begin at these modules [those with a number in their path]")
+    parser.add_argument("--weights", metavar="FILE", action=Once, help="write the module's weights, for train --init")
+    parser.add_argument("--meta", action=Once, nargs=0, default=False, help="parameters have no memory: for a model larger than this machine, which is not compared")
+    parser.add_argument("--print", metavar="|".join(PRINTS), choices=PRINTS, action=Once, help="print what is found, and write nothing")
+    parser.add_argument("-V", "--version", action="version", version=f"{NAME} {VERSION}")
+    options = parser.parse_args(arguments)
+    check_options(parser, options)
+    return options
+
+
+def check_options(parser, options):
+    if (options.module is None) == (options.hf is None):
+        parser.error("choose one of FILE.py:BUILD and --hf FOLDER")
+    path, _, build = (options.module or "x:x").rpartition(":")
+    if not path or not build:
+        parser.error(f"{options.module}: FILE.py:BUILD, a file and a function of it")
+    for name in ("loss", "weights"):
+        if options.hf and getattr(options, name):
+            parser.error(f"--{name}: not with --hf")
+    if options.sequence is None:
+        parser.error("--sequence N is missing")
+    if (options.output is None) == (options.print is None):
+        parser.error("choose one of -o FILE.cfg and --print")
+    if options.output is not None and not options.output.endswith(".cfg"):
+        parser.error(f"-o {options.output}: a name that ends in .cfg")
+    if options.weights and (options.print or options.meta):
+        parser.error(f"--weights: {'--print writes nothing' if options.print else 'with --meta there are none'}")
+    options.cuts = options.cut.split(",") if options.cut else []
+
+
+def need_torch():
+    try:
+        import torch
+    except ImportError as error:
+        raise Failure(NO_LIBRARY, f"Python's package torch is needed: {error}") from None
+    found = tuple(int(part) for part in re.findall(r"\d+", torch.__version__)[:2])
+    if found < TORCH:
+        raise Failure(NO_LIBRARY, f"torch {torch.__version__}: at least {'.'.join(map(str, TORCH))} is needed")
+    return torch.__version__
+
+
+def import_module(options, torch_version):
+    """The Import, complete."""
+    import hf  # these need torch, and are there before the user's code is
+    from importer import Import
+    from module import build, build_on_meta, function_of, load
+
+    if options.hf:
+        source = os.path.basename(os.path.abspath(options.hf))
+        make, loss, config = (lambda: hf.build_model(options.hf)), None, hf.read_config(options.hf)
+    else:
+        path, _, name = options.module.rpartition(":")
+        loaded = load(path)
+        make, config = (lambda: build(loaded, path, name)), None
+        loss = function_of(loaded, path, options.loss) if options.loss else None
+        source = f"{os.path.basename(path)}:{name}"
+    module, buffers = build_on_meta(make) if options.meta else (make(), None)
+    names = hf.StoredNames(options.hf, module)
+    imported = Import(module, loss, options.sequence, options.cuts, f"{source}, torch {torch_version}", config, names.stored, buffers)
+    imported.stored_names = names.names
+    return imported
+
+
+def run(options):
+    version = need_torch()
+    warnings.filterwarnings("ignore")
+    from module import UsersError
+    from refusal import Refused
+    import write
+
+    try:
+        imported = import_module(options, version)
+        imported.trace()
+        if options.print == "ops":
+            return print_ops(imported)
+        imported.divide()
+        if options.print == "units":
+            return print_units(imported)
+        imported.describe()
+        imported.check()
+    except Refused as refused:
+        return refuse(options, refused.reasons)
+    except UsersError as error:
+        print(error, file=sys.stderr)
+        return BAD_DATA
+    note(imported)
+    if options.output:
+        write_all(options, imported, write)
+    return 0
+
+
+def refuse(options, reasons):
+    """All of them, with the user's lines."""
+    for reason in reasons if isinstance(reasons, list) else [reasons]:
+        if options.print == "refused":
+            print(reason)
+        else:
+            say(reason)
+    return BAD_DATA
+
+
+def note(imported):
+    if imported.buffers is not None:
+        say("not compared with the module")
+    if imported.dropouts:
+        say(f"dropout of {max(imported.dropouts):g} is left out: Penstock has none")
+    for name in imported.unused():
+        say(f"{name} is left out: nothing reads it")
+    described = [name for name, _ in imported.weights()]
+    absent = [name for name in described if imported.stored_names and name not in imported.stored_names]
+    if absent:
+        raise Failure(BAD_DATA, f"the folder has no {absent[0]}{f', and {len(absent) - 1} others that the model has' if absent[1:] else ''}")
+    for name in sorted(imported.stored_names - set(described)):
+        say(f"{name} of the folder is left out: nothing reads it")
+
+
+def write_all(options, imported, write):
+    frozen = imported.frozen()
+    text = write.topology_text(options.output, imported.source, imported.sequence, frozen, imported.program.loss_is_sum)
+    if options.weights:
+        write.write_weights(options.weights, imported.weights())
+    write.replace(write.description_path(options.output), lambda file: file.write(imported.text.encode()))
+    write.replace(options.output, lambda file: file.write(text.encode()))
+
+
+def print_ops(imported):
+    number = {op: index for index, op in enumerate(imported.program.ops)}
+    for op in imported.program.ops:
+        operands = " ".join(operand_text(operand, number) for operand in op.operands)
+        attributes = "".join(f" {name}={value}" for name, value in op.attributes.items())
+        print(f"v{number[op]} = {op.row} {operands}{attributes}{f'  # {op.place}' if op.place else ''}")
+    return 0
+
+
+def operand_text(operand, number):
+    if operand is None:
+        return "-"
+    if hasattr(operand, "op"):
+        return f"v{number[operand.op]}" + (f"[{operand.index}]" if len(operand.op.widths) > 1 else "")
+    return operand.name if hasattr(operand, "name") else f"table({', '.join(f'{name}={value}' for name, value in operand.attributes)})"
+
+
+def print_units(imported):
+    for unit in imported.units:
+        weights = sum(hasattr(operand, "name") and operand.name in imported.tensors for op in unit.ops for operand in op.operands)
+        print(f"{unit.label or '-'}: {len(unit.ops)} ops, {weights} weights")
+    return 0
+
+
+def say(message):
+    """One line, of bounded length, without what a terminal would act on."""
+    line = re.sub("[^\x20-\x7e\xa0-\uffff]", "?", f"{NAME}: {message}")
+    print(line.encode("utf-8", "replace")[:MESSAGE_BYTES_MAX].decode("utf-8", "ignore"), file=sys.stderr, flush=True)
+
+
+def main(arguments):
+    try:
+        return run(parse(arguments))
+    except Failure as failure:
+        say(failure)
+        return failure.status
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except Exception as error:
+        traceback.print_exc()
+        say(f"internal error: {error}")
+        return INTERNAL

@@ -1,0 +1,195 @@
+"""describe.py: the description of a model, version 1 (docs/contracts.md, "Descriptions"): the kinds of its units, its weights, its inputs."""
+import json
+import math
+import re
+
+from ops import Data, Output, Table, Weight
+
+VERSION = 1
+DIGITS = 4  # of a deviation
+
+
+class Namer:
+    """Names of values within a kind: that of the module whose weight is read, else the row's."""
+
+    def __init__(self, taken):
+        self.taken = set(taken)
+
+    def name(self, wanted):
+        wanted = re.sub(r"[^A-Za-z0-9_]", "_", wanted) or "value"
+        name, number = wanted, 2
+        while name in self.taken:
+            name, number = f"{wanted}_{number}", number + 1
+        self.taken.add(name)
+        return name
+
+
+def wanted_name(op, names):
+    parts = names[0].split(".") if names else []
+    module = parts[-2] if len(parts) > 1 else ""
+    if op.row == "BIAS" and module:
+        return module + "_bias"
+    return module if module and not module.isdigit() else op.row.lower()
+
+
+def ops_of(unit, number, weight_names, data):
+    """The ops of a unit as the file has them."""
+    namer, known, lines = Namer(data.values()), {}, []
+    if unit.takes:
+        known[unit.takes] = namer.name("x")
+    for op in unit.ops:
+        for table in op.operands:
+            if isinstance(table, Table) and table not in known:
+                known[table] = namer.name("table")
+                lines.append(["ROPE_TABLE", [], tidy(dict(table.attributes)), [known[table]]])
+        weights = [weight_names[number, op, operand.name] for operand in op.operands if isinstance(operand, Weight)]
+        operands, at = [], iter(weights)
+        for operand in op.operands:
+            if isinstance(operand, Weight):
+                operands.append("." + next(at).removeprefix(unit.prefix))
+            elif isinstance(operand, Data):
+                first, *rest = operand.name.split(".")
+                operands.append(".".join([data[first], *rest]))
+            else:
+                operands.append(None if operand is None else known[operand])
+        wanted = wanted_name(op, weights)
+        outputs = ["qkv"[index] for index in range(3)] if len(op.widths) == 3 else [wanted]
+        made = [namer.name(output) for output in outputs]
+        known.update({Output(op, index): name for index, name in enumerate(made)})
+        lines.append([op.row, operands, tidy(op.attributes), made, *([str(op.place)] if op.place else [])])
+    return lines, [known[unit.gives]] if unit.gives else []
+
+
+def tidy(attributes):
+    """Whole numbers as such."""
+    return {name: int(value) if float(value).is_integer() and abs(value) < 2**53 else value for name, value in attributes.items()}
+
+
+def kinds_of(units, weight_names, data):
+    """The kinds by name, and of each unit the name of its kind. Units whose ops are equal but for lines are of one kind."""
+    kinds, names, by_content = {}, [], {}
+    for number, unit in enumerate(units):
+        ops, gives = ops_of(unit, number, weight_names, data)
+        takes = [{"name": "x", "shape": ["batch", "sequence", unit.takes.width]}] if unit.takes else []
+        content = json.dumps([takes, gives, [op[:4] for op in ops]])
+        if content not in by_content:
+            wanted = "layer" if unit.label else "embedding" if number == 0 else "head" if number == len(units) - 1 else "between"
+            by_content[content] = Namer(kinds).name(wanted)
+            kinds[by_content[content]] = {"takes": takes, "gives": gives, "ops": ops}
+        names.append(by_content[content])
+    return kinds, names
+
+
+def entries_of(units, kind_names):
+    """The list `units`: layers that follow each other by number are counted."""
+    entries, counted = [], {}
+    for unit, kind in zip(units, kind_names):
+        base, _, number = unit.label.rpartition(".")
+        base = base + "." if base else ""
+        if not number.isdigit() or int(number) != counted.get(base, 0) or not base:
+            entries.append({"kind": kind, "prefix": unit.prefix})
+            continue
+        counted[base] = counted.get(base, 0) + 1
+        last = entries[-1] if entries else {}
+        if last.get("kind") == kind and last.get("prefix") == base and "count" in last:
+            last["count"] += 1
+        else:
+            entries.append({"kind": kind, "prefix": base, "count": 1})
+    return entries
+
+
+# ---- weights ----
+
+def starred(name, label):
+    """The name with * for the number of its layer."""
+    base, _, number = label.rpartition(".")
+    return f"{base}.*{name[len(label):]}" if base and number.isdigit() else name
+
+
+def weights_of(units, weight_names, tied, tensors):
+    """The list `weights`, in the order of the ops. `tensors`: by all names."""
+    groups = {}
+    for number, unit in enumerate(units):
+        for op in unit.ops:
+            for operand in op.operands:
+                if isinstance(operand, Weight):
+                    name = weight_names[number, op, operand.name]
+                    groups.setdefault(starred(name, unit.label), []).append((name, tensors[operand.name], usual(op, operand)))
+    entries = []
+    for pattern, members in groups.items():
+        if tied and pattern == tied[1]:
+            continue
+        initial = common_initial([tensor for _, tensor, _ in members], members[0][2])
+        if initial is not None:
+            entries.append(entry(pattern, members[0][1], initial, tied))
+        else:
+            entries += [entry(name, tensor, common_initial([tensor], without), tied) for name, tensor, without in members]
+    return entries
+
+
+def entry(name, tensor, initial, tied):
+    return {"name": name, "shape": list(tensor.shape), "initial": initial, **({"tied": tied[1]} if tied and tied[0] == name else {})}
+
+
+def usual(op, operand):
+    """What a weight begins with, of which no value is known."""
+    norm_gain = op.row in ("RMSNORM", "LAYERNORM") and operand == op.operands[1]
+    if norm_gain:
+        return constant(1.0 - op.attributes.get("offset", 0))
+    is_bias = operand == (op.operands[1] if op.row == "BIAS" else op.operands[2] if op.row in ("LAYERNORM", "AFFINE") else None)
+    return "zeros" if is_bias else {"normal": 0.02}
+
+
+def common_initial(tensors, without):
+    """What the tensors begin with, or None if they differ by more than chance. `without`: if they have no values."""
+    if any(tensor.shape != tensors[0].shape for tensor in tensors):
+        return None
+    if tensors[0].is_meta:
+        return without
+    tensors = [tensor.detach() for tensor in tensors]
+    first = tensors[0].flatten()[0].item()
+    equal = [bool((tensor == tensor.flatten()[0]).all()) for tensor in tensors]
+    if any(equal):
+        same = all(equal) and all(tensor.flatten()[0].item() == first for tensor in tensors)
+        return (constant(first) if same else None)
+    deviations = [float(tensor.double().square().mean().sqrt()) for tensor in tensors]
+    pooled = math.sqrt(sum(deviation**2 for deviation in deviations) / len(deviations))
+    allowed = 0.01 + 4 / math.sqrt(2 * tensors[0].numel())
+    near = all(abs(deviation - pooled) <= allowed * pooled for deviation in deviations)
+    return {"normal": float(f"{pooled:.{DIGITS}g}")} if near else None
+
+
+def constant(value):
+    return {0.0: "zeros", 1.0: "ones"}.get(value, {"constant": value})
+
+
+# ---- the whole ----
+
+def describe(units, names, input_names, tensors, sequence, source, config=None):
+    """`input_names`: of tokens and targets."""
+    data = dict(zip(("tokens", "targets"), input_names))
+    data["starts"] = Namer(input_names).name("starts")
+    kinds, kind_names = kinds_of(units, names.of_use, data)
+    inputs = [{"name": name, "dtype": "i32", "shape": ["batch", "sequence"], "from": source_} for source_, name in data.items()]
+    return {
+        "penstock_model": VERSION, "source": source, "sequence": sequence, **({"config": config} if config else {}),
+        "inputs": inputs, "weights": weights_of(units, names.of_use, names.tied, tensors),
+        "kinds": kinds, "units": entries_of(units, kind_names),
+    }
+
+
+def text_of(description):
+    """JSON with a line for each op, weight, input and unit."""
+    def listed(entries, indent):
+        return ",\n".join(indent + json.dumps(each) for each in entries)
+
+    head = [f"{json.dumps(key)}: {json.dumps(description[key])}" for key in ("penstock_model", "source", "sequence", "config") if key in description]
+    kinds = []
+    for name, kind in description["kinds"].items():
+        kinds.append(f'    {json.dumps(name)}: {{ "takes": {json.dumps(kind["takes"])}, "gives": {json.dumps(kind["gives"])}, "ops": [\n'
+                     f"{listed(kind['ops'], '      ')}\n    ] }}")
+    return ("{ " + ",\n  ".join(head) + ",\n"
+            f'  "inputs": [\n{listed(description["inputs"], "    ")}\n  ],\n'
+            f'  "weights": [\n{listed(description["weights"], "    ")}\n  ],\n'
+            '  "kinds": {\n' + ",\n".join(kinds) + "\n  },\n"
+            f'  "units": [\n{listed(description["units"], "    ")}\n  ]\n}}\n')

@@ -1,0 +1,126 @@
+"""formulas.py: a description run by PyTorch, one formula a row of ops.def: what the description says, to be compared with the module.
+
+The values of a description are (batch, sequence, width). Angles of rotations are computed in f32, as models do, so that the comparison is
+of the model and not of how they round."""
+import torch
+import torch.nn.functional as F
+
+from module import IGNORED
+
+
+def heads(x, width):
+    return x.reshape(*x.shape[:2], -1, width)
+
+
+def added(y, addend):
+    return y if addend is None else y + addend
+
+
+def rms_norm(at, x, gain):
+    x = heads(x, gain.numel())
+    return (x * torch.rsqrt(x.square().mean(-1, keepdim=True) + at["epsilon"]) * (gain + at.get("offset", 0))).flatten(2)
+
+
+def layer_norm(at, x, gain, bias):
+    x = heads(x, gain.numel())
+    return F.layer_norm(x, gain.shape, gain, bias, at["epsilon"]).flatten(2)
+
+
+def rope_table(at):
+    """Frequencies, and what the table is multiplied by."""
+    pair = torch.arange(at["half"], dtype=torch.float32)
+    frequency = 1.0 / at["theta"] ** (pair / at["half"])
+    if at.get("factor", 0) > 0:
+        kept = (at.get("slope", 0) * frequency - at.get("offset", 0) - at.get("step", 0) * pair).clamp(0, 1)
+        frequency = frequency * (kept + (1 - kept) / at["factor"])
+    return frequency, at.get("scale", 0) or 1.0
+
+
+def rope(at, x, table, starts):
+    frequency, scale = table
+    position = torch.arange(x.shape[1], dtype=torch.float32)
+    angle = (position[:, None] * frequency)[:, None]
+    cos, sin = angle.cos() * scale, angle.sin() * scale
+    low, high = heads(x, at["head_dim"]).chunk(2, -1)
+    return torch.cat((low * cos - high * sin, high * cos + low * sin), -1).flatten(2)
+
+
+def attention(at, q, k, v, starts):
+    q, k, v = (heads(x, at["head_dim"]).transpose(1, 2) for x in (q, k, v))
+    k, v = (x.repeat_interleave(at["heads"] // at["kv_heads"], 1) for x in (k, v))
+    sequence = q.shape[2]
+    seen = torch.ones(sequence, sequence, dtype=torch.bool).tril().triu(1 - (at.get("window", 0) or sequence))
+    scores = (q @ k.transpose(-1, -2)) * at["head_dim"] ** -0.5
+    return (scores.masked_fill(~seen, float("-inf")).softmax(-1) @ v).transpose(1, 2).flatten(2)
+
+
+def cross_entropy(at, logits, targets, share):
+    losses = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORED, reduction="sum")
+    return losses * share
+
+
+# Each row: its attributes, then its operands; None: absent.
+FORMULAS = {
+    "EMBEDDING": lambda at, tokens, table, a=None: added(table[tokens], a),
+    "POSITION": lambda at, x, table, starts: x + table[: x.shape[1]],
+    "LINEAR": lambda at, x, w, a=None: added((heads(x, w.shape[1]) @ w.t()).flatten(2), a),
+    "AFFINE": lambda at, x, w, bias, a=None: added((heads(x, w.shape[0]) @ w + bias).flatten(2), a),
+    "BIAS": lambda at, x, bias: (heads(x, bias.numel()) + bias).flatten(2),
+    "RMSNORM": rms_norm,
+    "LAYERNORM": layer_norm,
+    "SPLIT": lambda at, x: x.chunk(3, -1),
+    "ROPE_TABLE": rope_table,
+    "ROPE": rope,
+    "ATTENTION": attention,
+    "SWIGLU": lambda at, gate, up: gate * torch.sigmoid(gate) * up,
+    "GEGLU": lambda at, gate, up: F.gelu(gate, approximate="tanh") * up,
+    "GELU": lambda at, x: F.gelu(x),
+    "GELU_TANH": lambda at, x: F.gelu(x, approximate="tanh"),
+    "SCALE": lambda at, x: at["factor"] * x,
+    "ADD": lambda at, a, b: a + b,
+    "CROSS_ENTROPY": cross_entropy,
+}
+
+
+def units_of(description):
+    """Kind and prefix of each unit."""
+    counted = {}
+    for unit in description["units"]:
+        prefix, first = unit["prefix"], counted.get(unit["prefix"], 0)
+        if "count" not in unit:
+            yield unit["kind"], prefix
+        for number in range(first, first + unit.get("count", 0)):
+            yield unit["kind"], f"{prefix}{number}."
+        counted[prefix] = first + unit.get("count", 0)
+
+
+def run(description, weights, tokens, targets, loss_is_sum, seen=None):
+    """The loss of a description. `seen`: a function that gets the row and the outputs of each op."""
+    tied = {weight["tied"]: weight["name"] for weight in description["weights"] if "tied" in weight}
+    counted = int((targets != IGNORED).sum())
+    inputs = {}
+    for entry in description["inputs"]:
+        inputs[entry["name"]] = {"tokens": tokens, "targets": targets}.get(entry["from"])
+        inputs[f"{entry['name']}.share"] = 1.0 if loss_is_sum else 1.0 / counted
+    given = None
+    for kind, prefix in units_of(description):
+        kind = description["kinds"][kind]
+        local = {taken["name"]: given for taken in kind["takes"]}
+        for row, operands, attributes, outputs, *_ in kind["ops"]:
+            read = [operand_of(name, prefix, weights, tied, local, inputs) for name in operands]
+            made = FORMULAS[row](attributes, *read)
+            made = made if len(outputs) > 1 else (made,)
+            local.update(zip(outputs, made))
+            if seen:
+                seen(row, made)
+        given = local[kind["gives"][0]] if kind["gives"] else made[0]
+    return given
+
+
+def operand_of(name, prefix, weights, tied, local, inputs):
+    if name is None:
+        return None
+    if name[0] == ".":
+        full = prefix + name[1:]
+        return weights[tied.get(full, full)]
+    return local[name] if name in local else inputs[name]

@@ -1,0 +1,81 @@
+"""hf.py: a model of transformers by its folder: the class that config.json names, and the names of the tensors that the folder has.
+
+A padding token is a token like any other: it is taken out of the configuration, since Penstock's data have none."""
+import json
+import os
+import struct
+
+from failure import BAD_DATA, NO_INPUT, NO_LIBRARY, Failure
+
+
+def read_config(folder):
+    """config.json, as it is."""
+    path = os.path.join(folder, "config.json")
+    try:
+        with open(path, encoding="utf-8") as file:
+            config = json.load(file)
+    except OSError as error:
+        raise Failure(NO_INPUT, f"{path}: {error.strerror}") from None
+    except ValueError as error:
+        raise Failure(BAD_DATA, f"{path}: {error}") from None
+    if not isinstance(config, dict):
+        raise Failure(BAD_DATA, f"{path}: an object")
+    return config
+
+
+def transformers_package():
+    try:
+        import transformers
+    except ImportError as error:
+        raise Failure(NO_LIBRARY, f"--hf: Python's package transformers is needed: {error}") from None
+    transformers.utils.logging.set_verbosity_error()
+    return transformers
+
+
+def build_model(folder):
+    """A model like the folder's, with weights of its own."""
+    transformers = transformers_package()
+    import torch
+
+    try:
+        config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
+        text = config.get_text_config()
+        text.pad_token_id = None
+        text.use_cache = False
+        model = transformers.AutoModelForCausalLM.from_config(text, dtype=torch.float32, attn_implementation="sdpa")
+    except (OSError, ValueError, KeyError) as error:
+        raise Failure(BAD_DATA, f"{folder}: transformers makes no causal model of it: {first_line(error)}") from None
+    return model.train()
+
+
+def first_line(error):
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
+def stored_names(folder):
+    """The tensors that the folder has; none: it has no weights."""
+    index = os.path.join(folder, "model.safetensors.index.json")
+    single = os.path.join(folder, "model.safetensors")
+    try:
+        if os.path.exists(index):
+            with open(index, encoding="utf-8") as file:
+                return sorted(json.load(file)["weight_map"])
+        if os.path.exists(single):
+            with open(single, "rb") as file:
+                (length,) = struct.unpack("<Q", file.read(8))
+                return sorted(set(json.loads(file.read(length))) - {"__metadata__"})
+    except (OSError, ValueError, KeyError, struct.error) as error:
+        raise Failure(BAD_DATA, f"{folder}: its weights cannot be read: {first_line(error)}") from None
+    return []
+
+
+class StoredNames:
+    """From the names of the module to those of the folder, which may lack the prefix of the class. Without a folder they are the same."""
+
+    def __init__(self, folder, model):
+        self.names, self.prefix = set(stored_names(folder)) if folder else set(), getattr(model, "base_model_prefix", "") + "."
+        own = [name for name, _ in model.named_parameters() if name.startswith(self.prefix)]
+        self.removes = bool(self.names) and all(name.removeprefix(self.prefix) in self.names for name in own)
+
+    def stored(self, name):
+        return name.removeprefix(self.prefix) if self.removes else name

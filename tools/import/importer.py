@@ -1,0 +1,111 @@
+"""importer.py: from the user's module to a description: the steps, in order."""
+import json
+
+import torch
+
+from check import Comparison
+from describe import describe, text_of
+from module import Step, export, run_once
+from ops import Weight
+from passes import add_residuals, compare, gather_products
+from program import program_of
+from refusal import Refusal, Refused, in_order
+from scaling import scalings_of
+from units import name_weights, rename, units_of
+
+BATCHES = (2, 3)
+SHORT = 20  # tokens of the second size, where the first has more than twice as many
+
+
+def sizes_of(sequence):
+    """Two sizes, (batch, sequence), in which batch, sequence and their product differ by other factors."""
+    short = SHORT if sequence > 2 * SHORT else sequence // 2 + 1
+    batch = BATCHES[1] if BATCHES[0] * sequence != BATCHES[1] * short else BATCHES[1] + 2
+    return (BATCHES[0], sequence), (batch, short)
+
+
+class Import:
+    """A module, and what has been found of it."""
+
+    def __init__(self, module, loss, sequence, cuts, source, config=None, stored=lambda name: name, buffers=None):
+        """`config`: of the checkpoints. `stored`: the name that files have for a name of the module. `buffers`: their values, of a module
+        without memory, which is not compared with the description."""
+        self.step, self.sequence, self.cuts = Step(module.float(), loss), sequence, cuts
+        self.source, self.config, self.stored, self.buffers = source, config, stored, buffers
+        self.scalings = scalings_of(getattr(module, "config", None))
+        self.dropouts, self.graphs, self.programs = [], [], []
+        self.tensors = dict(module.named_parameters(remove_duplicate=False))
+        self.aliases = {name: [other for other, same in self.tensors.items() if same is tensor] for name, tensor in self.tensors.items()}
+
+    def trace(self):
+        """The graphs and programs at two sizes. Refuses what has no op."""
+        shapes = {name: tuple(tensor.shape) for name, tensor in self.tensors.items()}
+        for size in sizes_of(self.sequence):
+            if self.buffers is None:
+                run_once(self.step, *size)
+        for size in sizes_of(self.sequence):
+            graph = export(self.step, *size, self.dropouts, self.buffers or {})
+            self.programs.append(program_of(graph, self.scalings, shapes))
+            refuse_if(self.programs[-1].refusals)
+            if self.buffers is None:
+                self.graphs.append(graph)
+            else:
+                self.programs[-1].values = {}
+        refuse_if(compare(*self.programs))
+        self.program = self.programs[0]
+        add_residuals(self.program)
+        gather_products(self.program)
+
+    def divide(self):
+        self.units = units_of(self.program, self.cuts)
+        self.names = name_weights(self.units, self.aliases)
+        rename(self.units, self.names, self.stored)
+        self.refuse_endings()
+
+    def describe(self):
+        description = describe(self.units, self.names, self.step.names, self.tensors, self.sequence, self.source, self.config)
+        self.text = text_of(description)
+
+    def check(self):
+        """Of what will be written. The module has its weights again afterwards."""
+        if self.buffers is not None:
+            return
+        kept = {name: tensor.detach().clone() for name, tensor in self.step.module.named_parameters()}
+        refusals = Comparison(self.step, self.graphs, self.program, json.loads(self.text), self.stored).refusals()
+        with torch.no_grad():
+            for name, tensor in self.step.module.named_parameters():
+                tensor.copy_(kept[name])
+        refuse_if(refusals)
+
+    # ---- what is said and written besides ----
+
+    def weights(self):
+        """(name, tensor) of each weight of the description, in the order of its ops."""
+        found = {}
+        for number, unit in enumerate(self.units):
+            for op in unit.ops:
+                for operand in op.operands:
+                    if isinstance(operand, Weight):
+                        name = self.names.of_use[number, op, operand.name]
+                        if not self.names.tied or name != self.names.tied[1]:
+                            found[name] = self.tensors[operand.name]
+        return list(found.items())
+
+    def frozen(self):
+        return [name for name, tensor in self.weights() if not tensor.requires_grad]
+
+    def refuse_endings(self):
+        """model.frozen has endings of names."""
+        trained = [name for name, tensor in self.weights() if tensor.requires_grad]
+        refuse_if(Refusal(None, f"{name} is frozen, but not {other}, which ends with that name")
+                  for name in self.frozen() for other in trained if other.endswith(name))
+
+    def unused(self):
+        used = {id(tensor) for _, tensor in self.weights()}
+        return [name for name, tensor in self.step.module.named_parameters() if id(tensor) not in used]
+
+
+def refuse_if(refusals):
+    refusals = in_order(refusals)
+    if refusals:
+        raise Refused(refusals)

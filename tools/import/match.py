@@ -1,0 +1,157 @@
+"""match.py: whether the nodes before a node are those of an expression.
+
+An expression is written as plain Python:
+    ("add", E, E)            a call of that ATen op; "a|b" of any of these; of add and mul in either order. A dict at the end: arguments by name
+    [E, E]                   a list of so many
+    "x"                      any value; the same one wherever the name comes again
+    ".w", ".w?"              a parameter, or one that may be absent
+    "@c"                     a constant; "#n" a number, "#n?" one that may be absent; "_" anything
+    1.0, True, None          that argument
+    Either(E, E)             one of these
+    Word("tanh")             that text
+    Part(0, 2, "x")          the first of two equal parts of the last dim of x
+"""
+from dataclasses import dataclass, field
+
+import torch
+
+from graph import Call, kind_of
+
+COMMUTATIVE = ("add", "mul")
+NUMBERS_DIFFER = 1e-6
+
+
+class Either:
+    def __init__(self, *expressions):
+        self.expressions = expressions
+
+
+@dataclass
+class Word:
+    text: str
+
+
+@dataclass
+class Part:
+    index: int
+    count: int
+    source: str
+
+
+@dataclass
+class Found:
+    """What the names of an expression stand for, and the calls that it has consumed."""
+
+    bound: dict = field(default_factory=dict)
+    calls: list = field(default_factory=list)
+
+    def with_name(self, name, value):
+        return Found({**self.bound, name: value}, self.calls)
+
+    def with_call(self, call):
+        return Found(self.bound, self.calls + [call])
+
+
+def match(graph, expression, value, found):
+    """Found with what this part of the expression adds; None: the value is another."""
+    if isinstance(expression, str):
+        return match_name(graph, expression, value, found)
+    if isinstance(expression, Either):
+        matches = (match(graph, each, value, found) for each in expression.expressions)
+        return next((each for each in matches if each is not None), None)
+    if isinstance(expression, Word):
+        return found if value == expression.text else None
+    if isinstance(expression, Part):
+        return match_part(graph, expression, value, found)
+    if isinstance(expression, list):
+        return match_list(graph, expression, value, found)
+    if isinstance(expression, tuple):
+        return match_call(graph, expression, value, found)
+    return match_literal(graph, expression, value, found)
+
+
+def match_literal(graph, expression, value, found):
+    if expression is None or isinstance(expression, bool):
+        return found if value is expression else None
+    number = graph.number(value[0] if isinstance(value, (list, tuple)) and len(value) == 1 else value)
+    close = number is not None and abs(number - expression) <= NUMBERS_DIFFER * abs(expression)
+    return found if close else None
+
+
+def match_list(graph, expressions, values, found):
+    if not isinstance(values, (list, tuple)) or len(values) != len(expressions):
+        return None
+    for expression, value in zip(expressions, values):
+        found = match(graph, expression, value, found)
+        if found is None:
+            return None
+    return found
+
+
+def match_name(graph, name, value, found):
+    if name == "_":
+        return found
+    optional, plain = name.endswith("?"), name.rstrip("?")
+    if value is None:
+        return found if optional else None
+    if plain[0] == "#":
+        known = graph.number(value)
+    elif plain[0] == ".":
+        known = graph.parameter(value)
+    elif not isinstance(value, torch.fx.Node):
+        known = None
+    elif plain[0] == "@":
+        known = value if graph.is_constant(value) else None
+    else:
+        value = graph.strip(value)
+        known = None if graph.is_constant(value) or value in graph.parameters else value
+    if known is None or not is_same(graph, found.bound.get(plain, known), known):
+        return None
+    return found.with_name(plain, known)
+
+
+def is_same(graph, one, other):
+    if isinstance(one, torch.fx.Node) and one is not other and graph.is_constant(one) and graph.is_constant(other):
+        return torch.equal(graph.constant[one], graph.constant[other])
+    return one is other or (not isinstance(one, torch.fx.Node) and one == other)
+
+
+def match_part(graph, part, value, found):
+    value = graph.strip(value) if isinstance(value, torch.fx.Node) else value
+    known = graph.part(value) if isinstance(value, torch.fx.Node) else None
+    if known is None:
+        return None
+    source, axis, start, length, extent, remains = known
+    if axis != -1 or not remains or length * part.count != extent or start != part.index * length:
+        return None
+    return match_name(graph, part.source, source, found)
+
+
+def match_call(graph, expression, value, found):
+    if not isinstance(value, torch.fx.Node) or graph.is_constant(value):
+        return None
+    value = graph.strip(value)
+    kinds, positional = expression[0].split("|"), expression[1:]
+    if kind_of(value) not in kinds or not hasattr(value.target, "_schema"):
+        return None
+    named = positional[-1] if positional and isinstance(positional[-1], dict) else {}
+    positional = positional[:-1] if named else positional
+    orders = [positional]
+    if kind_of(value) in COMMUTATIVE and len(positional) == 2:
+        orders.append(positional[::-1])
+    for order in orders:
+        result = match_arguments(graph, order, named, Call(value), found)
+        if result is not None:
+            return result
+    return None
+
+
+def match_arguments(graph, positional, named, call, found):
+    names = list(call.value)
+    if len(positional) > len(names) or any(name not in call.value for name in named):
+        return None
+    for name, expression in [*zip(names, positional), *named.items()]:
+        found = match(graph, expression, call[name], found)
+        if found is None:
+            return None
+    return found.with_call(call)

@@ -1,0 +1,254 @@
+"""module.py: the user's module: loaded, called with tokens and targets, and exported at one size."""
+import contextlib
+import importlib.util
+import inspect
+import io
+import logging
+import os
+import sys
+import traceback
+
+import torch
+import torch.nn.functional as F
+
+from failure import BAD_DATA, NO_INPUT, Failure
+from graph import Graph
+from refusal import Refusal, Refused, innermost, is_users
+
+PREFIX = "module."  # of the names in a graph
+IGNORED = -100
+
+
+class UsersError(Exception):
+    """An exception of the user's code, with its traceback."""
+
+
+@contextlib.contextmanager
+def users_code():
+    """What goes wrong in it is said by the traceback."""
+    try:
+        yield
+    except (KeyboardInterrupt, Failure, Refused):
+        raise
+    except BaseException as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        first = next((index for index, frame in enumerate(frames) if is_users(frame.filename)), 0)
+        lines = traceback.format_list(frames[first:]) + traceback.format_exception_only(error)
+        raise UsersError("".join(lines).rstrip()) from None
+
+
+def load(path):
+    """The module of a file. Its imports find what lies beside it, and not this program's files."""
+    if not os.path.isfile(path):
+        raise Failure(NO_INPUT, f"{path}: no such file")
+    own = os.path.dirname(os.path.abspath(__file__))
+    for name, module in list(sys.modules.items()):
+        if os.path.dirname(os.path.abspath(getattr(module, "__file__", None) or "/")) == own and name != "__main__":
+            del sys.modules[name]
+    sys.path = [os.path.dirname(os.path.abspath(path))] + [folder for folder in sys.path if os.path.abspath(folder) != own]
+    name = os.path.splitext(os.path.basename(path))[0]
+    spec = importlib.util.spec_from_file_location(name, path)
+    loaded = importlib.util.module_from_spec(spec)
+    sys.modules[name] = loaded
+    with users_code():
+        spec.loader.exec_module(loaded)
+    return loaded
+
+
+def function_of(loaded, path, name):
+    found = getattr(loaded, name, None)
+    if not callable(found):
+        raise Failure(NO_INPUT, f"{path}: {name}: no function of that name")
+    return found
+
+
+@contextlib.contextmanager
+def parameters_on_meta():
+    """Modules that are made in it have buffers, but no memory for parameters."""
+    register = torch.nn.Module.register_parameter
+
+    def register_on_meta(self, name, parameter):
+        if parameter is not None and not parameter.is_meta:
+            parameter = torch.nn.Parameter(parameter.detach().to("meta"), requires_grad=parameter.requires_grad)
+        register(self, name, parameter)
+
+    torch.nn.Module.register_parameter = register_on_meta
+    try:
+        yield
+    finally:
+        torch.nn.Module.register_parameter = register
+
+
+def build_on_meta(make):
+    """The module without memory, and the values of its buffers, by name. `make` makes the module."""
+    with torch.device("meta"):
+        module = make()
+    with parameters_on_meta():
+        buffers = dict(make().named_buffers())
+    return module, buffers
+
+
+def build(loaded, path, name):
+    function = function_of(loaded, path, name)
+    with users_code():
+        module = function()
+    if not isinstance(module, torch.nn.Module):
+        raise Failure(BAD_DATA, f"{path}: {name}() returns {type(module).__name__}, not an nn.Module")
+    return module.train()
+
+
+class Step(torch.nn.Module):
+    """Tokens and targets to the loss."""
+
+    def __init__(self, module, loss):
+        super().__init__()
+        self.module, self.loss = module, loss
+        parameters = inspect.signature(module.forward).parameters
+        self.options = {"use_cache": False} if "use_cache" in parameters else {}
+        names = [name for name, parameter in parameters.items() if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)]
+        if not names:
+            raise Refused("forward has no parameter for the tokens")
+        # a model of transformers has a mask where others have the targets
+        self.takes_targets = len(names) > 1 and not hasattr(module, "main_input_name") and names[1] != "attention_mask"
+        self.names = names[:2] if self.takes_targets else [names[0], "targets" if names[0] != "targets" else "labels"]
+
+    def forward(self, tokens, targets):
+        return (self.loss_of(self.output_of(tokens, targets), tokens, targets),)
+
+    def output_of(self, tokens, targets):
+        passed = {self.names[0]: tokens, **({self.names[1]: targets} if self.takes_targets else {})}
+        return self.module(**passed, **self.options)
+
+    def loss_of(self, output, tokens, targets):
+        if self.loss:
+            given = dict(zip(self.names, (tokens, targets)))
+            named = inspect.signature(self.loss).parameters
+            return self.loss(output, **{name: value for name, value in given.items() if name in named})
+        loss, logits = self.parts_of(output)
+        if loss is not None:
+            return loss
+        if logits is None or logits.dim() not in (2, 3) or logits.numel() // logits.shape[-1] != targets.numel():
+            raise Refused("forward returns neither a loss, a tensor of no dims, nor logits of (batch, sequence, vocabulary)")
+        return F.cross_entropy(logits.reshape(-1, logits.shape[-1]), targets.reshape(-1), ignore_index=IGNORED)
+
+    @staticmethod
+    def parts_of(output):
+        """The loss, and the logits, of what forward returns."""
+        if isinstance(output, torch.Tensor):
+            return (output, None) if output.dim() == 0 else (None, output)
+        if isinstance(output, dict):
+            return output.get("loss"), output.get("logits")
+        if isinstance(output, (tuple, list)):
+            losses = [each for each in output if isinstance(each, torch.Tensor) and each.dim() == 0]
+            logits = [each for each in output if isinstance(each, torch.Tensor) and each.dim() > 1]
+            return losses[0] if losses else None, logits[0] if logits else None
+        return getattr(output, "loss", None), getattr(output, "logits", None)
+
+
+@contextlib.contextmanager
+def without_dropout(noted):
+    """Functions that drop values drop none. `noted`: a list that gets the greatest probability."""
+    dropout, attention = F.dropout, F.scaled_dot_product_attention
+
+    def note(p):
+        if p > 0:
+            noted.append(p)
+
+    def drop_nothing(input, p=0.5, training=True, inplace=False):
+        note(p if training else 0)
+        return input
+
+    def attend(query, key, value, attn_mask=None, dropout_p=0.0, **others):
+        note(dropout_p)
+        return attention(query, key, value, attn_mask, 0.0, **others)
+
+    F.dropout, F.scaled_dot_product_attention = drop_nothing, attend
+    try:
+        yield
+    finally:
+        F.dropout, F.scaled_dot_product_attention = dropout, attention
+
+
+@contextlib.contextmanager
+def without_custom_gradients(refusals):
+    """Notes the user's own autograd functions: their gradient is no part of the graph."""
+    apply = torch.autograd.Function.__dict__["apply"]
+
+    def noting(cls, *arguments, **named):
+        if not cls.__module__.startswith("torch."):
+            frames = [(frame.filename, frame.lineno, frame.line) for frame in traceback.extract_stack()]
+            refusals.append(Refusal(innermost(frames), f"a gradient of its own, of {cls.__name__}"))
+        return apply.__get__(None, cls)(*arguments, **named)
+
+    torch.autograd.Function.apply = classmethod(noting)
+    try:
+        yield
+    finally:
+        torch.autograd.Function.apply = apply
+
+
+@contextlib.contextmanager
+def whole_stacks():
+    """Nodes know each function that led to them, not forward alone, where PyTorch can be told so."""
+    tracer = torch.fx.proxy.TracerBase
+    usual = getattr(tracer, "_filter_traceback_frames", None)
+
+    def innermost_frame(self, frames):
+        first = next((index for index, frame in enumerate(frames) if frame.name == "forward"), len(frames))
+        found = next((frame for frame in reversed(frames[first:]) if is_users(frame.filename)), None)
+        return traceback.StackSummary.from_list([found] if found else [])
+
+    if usual:
+        tracer._filter_traceback_frames = innermost_frame
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(logging.NOTSET)
+        if usual:
+            tracer._filter_traceback_frames = usual
+
+
+def changes_in_place(exported):
+    return any(node.op == "call_function" and hasattr(node.target, "_schema") and node.target._schema.is_mutable for node in exported.graph.nodes)
+
+
+def example(batch, sequence, device="cpu"):
+    """Tokens and targets of an export, which reads no value."""
+    return tuple(torch.zeros(batch, sequence, dtype=torch.long, device=device) for _ in range(2))
+
+
+def run_once(step, batch, sequence):
+    """What is wrong with the user's code itself shows here."""
+    with users_code(), torch.no_grad():
+        step(*example(batch, sequence))
+
+
+def export(step, batch, sequence, noted, buffers):
+    """The Graph at that size. `buffers`: of a module without memory; none: it has its own."""
+    custom = []
+    try:
+        with without_dropout(noted), without_custom_gradients(custom), whole_stacks(), contextlib.redirect_stderr(io.StringIO()):
+            exported = torch.export.export(step, example(batch, sequence, device_of(step)), strict=False)
+            if changes_in_place(exported):
+                exported = exported.run_decompositions({})
+    except Refused:
+        raise
+    except Exception as error:
+        raise Refused([untraceable(error)]) from None
+    graph = Graph(exported, batch, sequence, PREFIX, {PREFIX + name: value for name, value in buffers.items()})
+    graph.refusals += custom
+    return graph
+
+
+def device_of(step):
+    return next((parameter.device for parameter in step.parameters()), torch.device("cpu"))
+
+
+def untraceable(error):
+    """A module that torch.export does not take: it does not run by the values of tensors alone."""
+    frames = [(frame.filename, frame.lineno, frame.line or "") for frame in traceback.extract_tb(error.__traceback__)]
+    values = "DataDependent" in type(error).__name__ or "data-dependent" in str(error) or "Could not guard" in str(error)
+    message = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    reason = "a branch, or a number, that depends on values" if values else f"torch.export refuses it: {message[:300]}"
+    return Refusal(innermost(frames), reason)

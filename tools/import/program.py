@@ -1,0 +1,189 @@
+"""program.py: the forward ops of a graph: which pattern each node is the last one of, which of these the loss needs, and their ops in order."""
+import math
+
+import torch
+
+from graph import Call, kind_of, shape_of
+from match import Found, match
+from ops import Op, Output, Program, Weight, needs
+from patterns import BY_KIND
+from refusal import Refusal, Refused, in_order, place_of
+from views import view_of
+
+REASONS = {
+    "wrap_with_set_grad_enabled": "a region without gradients",
+    "wrap_with_autocast": "a region of autocast; model.dtype says which dtype Penstock computes in",
+    "detach": "a value without its gradient",
+    **dict.fromkeys(("select_scatter", "slice_scatter", "index_put", "copy", "fill"), "a write through a view"),
+}
+
+
+class Match:
+    """The pattern whose last node this is, or a view: what it reads, and the function that makes its value."""
+
+    def __init__(self, make, reads, pattern=None, found=None):
+        self.make, self.reads, self.pattern, self.found = make, reads, pattern, found or Found()
+
+
+def find(graph, node):
+    for pattern in BY_KIND.get(kind_of(node), ()):
+        found = match(graph, pattern.expression, node, Found())
+        if found is not None:
+            values = (value for name, value in found.bound.items() if name[0] not in ".#@" and graph.input_of(value) is None)
+            return Match(pattern.make, list(values), pattern, found)
+    view = view_of(graph, node)
+    return Match(view[1], [view[0]]) if view else None
+
+
+class Maker:
+    """What the functions of layout.py ask of a match, and where they add ops."""
+
+    def __init__(self, graph, program, values, splits, scalings, shapes):
+        self.graph, self.program, self.values, self.splits = graph, program, values, splits
+        self.scalings, self.weight_shapes = scalings, shapes
+
+    def begin(self, node, found):
+        self.node, self.pattern, self.bound, self.calls = node, found.pattern, found.found.bound, found.found.calls
+        self.shape, self.place = shape_of(node), place_of(node)
+        self.call = self.calls[-1] if self.calls else None
+        self.source = found.reads[0] if found.reads else None
+
+    def value(self, name):
+        node = self.bound[name]
+        needs(node in self.values, f"it reads the input {self.graph.input_of(node)}; an embedding or the loss does")
+        return self.values[node]
+
+    def weight(self, name):
+        return Weight(self.bound[name])
+
+    def weight_shape(self, name):
+        return self.weight_shapes[self.bound[name]]
+
+    def constant(self, name):
+        return self.graph.constant[self.bound[name]]
+
+    def input(self, name):
+        return self.graph.input_of(self.bound[name])
+
+    def shape_before(self):
+        return shape_of(self.graph.strip(self.node.args[0]))
+
+    def attributes(self):
+        said = {name: self.bound[f"#{name}"] for name in self.pattern.attributes.split() if f"#{name}" in self.bound}
+        return {**self.pattern.others, **said}
+
+    def add(self, operands, attributes=None, row=None, widths=None):
+        tokens = self.graph.batch * self.graph.sequence
+        widths = widths or [math.prod(self.shape) // tokens]
+        op = Op(row or self.pattern.row, operands, attributes or {}, widths, self.place, path_of(self.node, self.graph.prefix))
+        self.program.ops.append(op)
+        return Output(op)
+
+
+def path_of(node, prefix):
+    """The module that runs a node."""
+    stack = list((node.meta.get("nn_module_stack") or {}).values())
+    return stack[-1][0].removeprefix(prefix) if stack else ""
+
+
+def reason_of(graph, node):
+    """Why a node that the loss needs has no op."""
+    if node in graph.inputs:
+        return f"the input {graph.inputs[node]} is read by another operation than an embedding or the loss"
+    if node in graph.parameters:
+        return f"the weight {graph.parameters[node]} is read by an operation that Penstock has not"
+    if node.op == "placeholder":
+        return "a buffer that changes"
+    if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
+        return f"random numbers, of aten.{kind_of(node)}"
+    if graph.is_constant(node):
+        return "a value that depends on no input"
+    name = kind_of(node)
+    return REASONS.get(name, f"Penstock has no operation for {'aten.' if hasattr(node.target, '_schema') else ''}{name}")
+
+
+def place_within(graph, node):
+    """Of a region the line of its first call."""
+    for read in node.args:
+        region = graph.constant.get(read) if isinstance(read, torch.fx.Node) else None
+        if isinstance(region, torch.fx.GraphModule):
+            return next((place for each in region.graph.nodes if each.op == "call_function" and (place := place_of(each))), None)
+    return None
+
+
+def needed(graph, loss):
+    """The matches that the loss needs, and refusals of nodes without one."""
+    matches, refusals, todo = {}, {}, [(graph.strip(loss), loss)]
+    while todo:
+        node, reader = todo.pop()
+        if node in matches or node in refusals:
+            continue
+        try:
+            found = None if graph.is_constant(node) else find(graph, node)
+        except Refused as reason:
+            refusals[node] = Refusal(place_of(node), str(reason))
+            continue
+        if found is None and kind_of(node) == "getitem":
+            todo.append((node.args[0], reader))
+        elif found is None:
+            refusals[node] = Refusal(place_within(graph, node) or place_of(node) or place_of(reader), reason_of(graph, node))
+            before = [] if graph.is_constant(node) else node.all_input_nodes
+            todo += [(graph.strip(read), node) for read in before if computes(graph, graph.strip(read))]
+        else:
+            matches[node] = found
+            todo += [(graph.strip(read), node) for read in found.reads]
+    return matches, refusals
+
+
+def computes(graph, node):
+    return not graph.is_constant(node) and node.op != "placeholder" and graph.input_of(node) is None
+
+
+def unread(found):
+    """Refusals of arguments that no pattern has read."""
+    for call in found.found.calls:
+        said = call.unread()
+        if said:
+            yield Refusal(place_of(call.node), f"{said[0]} = {said[1]} of aten.{kind_of(call.node)}: Penstock's {found.pattern.row} has no such argument")
+
+
+def program_of(graph, scalings, shapes):
+    """The ops of a graph whose output is the loss, or refusals. `shapes`: of the weights. `scalings`: attributes of ROPE_TABLE to try."""
+    program = Program(graph.sequence)
+    values = program.values
+    loss = graph.nodes[-1].args[0][-1]
+    matches, refusals = needed(graph, loss)
+    maker = Maker(graph, program, values, {}, scalings, shapes)
+    for node in graph.nodes:
+        if node not in matches:
+            continue
+        found = matches[node]
+        maker.begin(node, found)
+        for refusal in unread(found):
+            refusals[node] = refusal
+        if any(graph.strip(read) not in values for read in found.reads):
+            continue  # refused already
+        try:
+            values[node] = found.make(maker)
+        except Refused as reason:
+            refusals[node] = Refusal(place_of(node), str(reason))
+    refuse_after_loss(program, refusals, graph.strip(loss))
+    order = {node: index for index, node in enumerate(graph.nodes)}
+    program.refusals = in_order(graph.refusals + [refusals[node] for node in sorted(refusals, key=order.get)])
+    if not program.refusals:
+        refuse_parts(program)
+    return program
+
+
+def refuse_after_loss(program, refusals, loss):
+    """The cross entropy is the last op."""
+    if not refusals and (not program.ops or program.ops[-1].row != "CROSS_ENTROPY"):
+        refusals[loss] = Refusal(place_of(loss), "a loss that is no cross entropy of the targets")
+
+
+def refuse_parts(program):
+    """Each output of an op has a reader."""
+    readers = program.readers()
+    for op in program.ops:
+        if len(op.widths) > 1 and any(Output(op, index) not in readers for index in range(len(op.widths))):
+            program.refusals.append(Refusal(op.place, "a part of a split that nothing reads"))
