@@ -19,7 +19,8 @@
  * messages begin:
  *
  *   ordered   a stage runs B, or W, of its microbatches in the plan's order (plan.def,
- *             backward_order), so that every gradient adds them in it
+ *             backward_order), so that every gradient adds them in it; and I, where that adds to
+ *             gradients of weights
  *   summed    at NORM the data rank's own shard, at UPDATE all that it updates, is the sum over all
  *             data ranks; no sum is made twice
  *   grouped   the plan sums a trained weight's gradient over the data ranks, whose windows differ,
@@ -34,6 +35,7 @@
 
 #include "gen/base/arena.h"
 #include "gen/base/sort.h"
+#include "gen/model/op_signature.h"
 #include "gen/verify/internal.h"
 #include "gen/verify/splits.h"
 #include "runtime/plan/plan.h"
@@ -41,13 +43,31 @@
 
 /* ---- ordered ---- */
 
+/* [program]: whether it is an I that adds to gradients of weights. */
+static bool *find_adding_programs(const struct pen_rank_context *b) {
+  bool *adds = pen_new(b->tables->program_count + 1u, sizeof *adds);
+  for (uint32_t p = 0; p < b->tables->program_count; p++) {
+    const struct pen_program *program = &b->tables->programs[p];
+    for (uint32_t n = 0; n < program->op_count && program->kind == PEN_I; n++) {
+      const struct pen_op *op = &b->tables->ops[program->first_op + n];
+      const struct pen_signature *signature = pen_signature_of(op->kind);
+      for (int k = signature->input_count; k < signature->operand_count; k++)
+        adds[p] = adds[p] || (signature->operand[k].accumulates && op->operand[k] != PEN_NONE &&
+                              b->use[op->operand[k]] == PEN_USE_GRADIENT);
+    }
+  }
+  return adds;
+}
+
 static bool check_order(const struct pen_rank_context *b) {
   const uint32_t count = b->checked->microbatch_count;
-  uint32_t *added = pen_new(b->checked->stage_count, sizeof *added); /* [stage] so far */
+  uint32_t *added = pen_new(2 * (size_t)b->checked->stage_count, sizeof *added); /* so far */
+  bool *adds_in_i = find_adding_programs(b);
   for (uint32_t index = 0; index < b->tables->action_count; index++) {
     const struct pen_action *action = &b->tables->actions[index];
-    if (action->kind != PEN_B && action->kind != PEN_W) continue;
-    const uint32_t number = added[action->stage]++;
+    const bool in_i = action->kind == PEN_I && adds_in_i[action->program];
+    if (action->kind != PEN_B && action->kind != PEN_W && !in_i) continue;
+    const uint32_t number = added[2 * action->stage + in_i]++;
     const bool falls = b->plan->backward_order == PEN_BACKWARDS_FALLING;
     if (b->plan->backward_order != PEN_BACKWARDS_GIVEN &&
         action->microbatch != (falls ? count - 1 - number : number))
@@ -58,6 +78,7 @@ static bool check_order(const struct pen_rank_context *b) {
           number, falls ? "falling" : "rising");
   }
   pen_free(added);
+  pen_free(adds_in_i);
   return true;
 }
 

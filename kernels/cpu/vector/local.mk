@@ -6,6 +6,7 @@ BF16_SOURCES = \
   %reldir%/dispatch.c \
   %reldir%/elementwise.c \
   %reldir%/embedding.c \
+  %reldir%/experts.c \
   %reldir%/functions.h \
   %reldir%/isa.h \
   %reldir%/layernorm.c \
@@ -14,6 +15,8 @@ BF16_SOURCES = \
   %reldir%/multiply.h \
   %reldir%/norm.c \
   %reldir%/rope.c \
+  %reldir%/router.c \
+  %reldir%/routes.h \
   %reldir%/softmax.h \
   %reldir%/tile.h \
   %reldir%/vector.h
