@@ -14,7 +14,8 @@
 #include "base/config_values.h"
 #include "base/input_file.h"
 
-static const char *const families[] = {"llama", "qwen2", "qwen3", "mistral", "gemma3_text", "gpt2"};
+static const char *const families[] = {"llama",   "qwen2",       "qwen3", "qwen3_moe",
+                                       "mistral", "gemma3_text", "gpt2"};
 enum { FAMILIES = sizeof families / sizeof *families };
 
 /* ---- keys by their kind ---- */

@@ -15,7 +15,10 @@ libgen_a_SOURCES += \
   %reldir%/llama.c \
   %reldir%/mistral.c \
   %reldir%/mlp.c \
+  %reldir%/moe.c \
+  %reldir%/moe.h \
   %reldir%/qwen2.c \
   %reldir%/qwen3.c \
+  %reldir%/qwen3_moe.c \
   %reldir%/rotary.c \
   %reldir%/rotary.h

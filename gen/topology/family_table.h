@@ -23,6 +23,7 @@ struct pen_family_row {
   enum pen_loss loss; /* default of model.loss */
   bool splits;        /* its weights may be split (tensor_parallel) */
   bool biases;        /* it may have model.attention_bias and model.mlp_bias */
+  bool experts;       /* its layers have experts: it needs the settings of experts.h */
 };
 
 const struct pen_family_row *pen_family_row_of(enum pen_family_kind kind);

@@ -13,6 +13,8 @@ libgen_a_SOURCES += \
   %reldir%/description.h \
   %reldir%/description_json.c \
   %reldir%/description_json.h \
+  %reldir%/experts.c \
+  %reldir%/experts.h \
   %reldir%/fallback.c \
   %reldir%/fallback.h \
   %reldir%/families.def \

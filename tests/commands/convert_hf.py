@@ -43,6 +43,10 @@ def models():
                                                                  rope_parameters=linear), torch.float32, "5GB"
     yield "qwen3", qwen3, transformers.Qwen3Config(**SIZES, **ROPE, head_dim=12), torch.float16, "30KB"
     yield "qwen3_tied", qwen3, transformers.Qwen3Config(**SIZES, head_dim=16, tie_word_embeddings=True), torch.float32, "5GB"
+    qwen3_moe = transformers.Qwen3MoeForCausalLM
+    moe = dict(SIZES, head_dim=12, num_experts=8, num_experts_per_tok=2, moe_intermediate_size=24)
+    yield "qwen3_moe", qwen3_moe, transformers.Qwen3MoeConfig(**moe, **ROPE, norm_topk_prob=True), torch.float32, "30KB"
+    yield "qwen3_moe_tied", qwen3_moe, transformers.Qwen3MoeConfig(**dict(moe, num_experts_per_tok=3), tie_word_embeddings=True), torch.bfloat16, "5GB"
     yield "llama_llama3", llama, transformers.LlamaConfig(**SIZES, head_dim=16, **STRETCHED), torch.float32, "5GB"
     yield "qwen3_llama3", qwen3, transformers.Qwen3Config(**SIZES, head_dim=16, **STRETCHED), torch.float32, "5GB"
     yield "llama_linear", llama, transformers.LlamaConfig(**SIZES, **LINEAR), torch.float32, "5GB"
@@ -108,6 +112,8 @@ def meaning(config):
         keys += ["attention_bias", "mlp_bias"]
     if config.model_type == "mistral":
         keys.append("sliding_window")
+    if config.model_type == "qwen3_moe":
+        keys += ["num_experts", "num_experts_per_tok", "moe_intermediate_size", "norm_topk_prob", "mlp_only_layers", "decoder_sparse_step"]
     values = [getattr(config, key) for key in keys]
     if config.model_type == "gpt2":
         return values
