@@ -59,27 +59,37 @@ static bool *find_adding_programs(const struct pen_rank_context *b) {
   return adds;
 }
 
-static bool check_order(const struct pen_rank_context *b) {
+/* How many backwards of a stage have added to what W makes, and to what I makes; B adds to both. */
+struct added_so_far {
+  uint32_t in_w, in_i;
+};
+
+static bool check_number(const struct pen_rank_context *b, uint32_t index, uint32_t number) {
   const uint32_t count = b->checked->microbatch_count;
-  uint32_t *added = pen_new(2 * (size_t)b->checked->stage_count, sizeof *added); /* so far */
-  bool *adds_in_i = find_adding_programs(b);
-  for (uint32_t index = 0; index < b->tables->action_count; index++) {
+  const bool falls = b->plan->backward_order == PEN_BACKWARDS_FALLING;
+  return b->plan->backward_order == PEN_BACKWARDS_GIVEN ||
+         b->tables->actions[index].microbatch == (falls ? count - 1 - number : number) ||
+         pen_problem_note(b->checked->problem, b->rank, index,
+                          "ordered: it is number %u of its stage, but the gradients of the plan "
+                          "add their microbatches in %s order",
+                          number, falls ? "falling" : "rising");
+}
+
+static bool check_order(const struct pen_rank_context *b) {
+  struct added_so_far *added = pen_new(b->checked->stage_count, sizeof *added); /* [stage] */
+  bool *adds_in_i = find_adding_programs(b), fine = true;
+  for (uint32_t index = 0; index < b->tables->action_count && fine; index++) {
     const struct pen_action *action = &b->tables->actions[index];
-    const bool in_i = action->kind == PEN_I && adds_in_i[action->program];
-    if (action->kind != PEN_B && action->kind != PEN_W && !in_i) continue;
-    const uint32_t number = added[2 * action->stage + in_i]++;
-    const bool falls = b->plan->backward_order == PEN_BACKWARDS_FALLING;
-    if (b->plan->backward_order != PEN_BACKWARDS_GIVEN &&
-        action->microbatch != (falls ? count - 1 - number : number))
-      return pen_problem_note(
-          b->checked->problem, b->rank, index,
-          "ordered: it is number %u of its stage, but the gradients of the plan add "
-          "their microbatches in %s order",
-          number, falls ? "falling" : "rising");
+    const bool whole = action->kind == PEN_B;
+    if (whole || action->kind == PEN_W) fine = check_number(b, index, added[action->stage].in_w++);
+    if (fine && (whole || action->kind == PEN_I)) {
+      const uint32_t number = added[action->stage].in_i++;
+      fine = whole || !adds_in_i[action->program] || check_number(b, index, number);
+    }
   }
   pen_free(added);
   pen_free(adds_in_i);
-  return true;
+  return fine;
 }
 
 /* ---- summed, tied ---- */
