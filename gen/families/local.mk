@@ -14,6 +14,7 @@ libgen_a_SOURCES += \
   %reldir%/language.h \
   %reldir%/llama.c \
   %reldir%/mistral.c \
+  %reldir%/mixtral.c \
   %reldir%/mlp.c \
   %reldir%/moe.c \
   %reldir%/moe.h \

@@ -7,6 +7,7 @@
 #include "gen/base/arena.h"
 #include "gen/model/builder.h"
 #include "gen/model/experts.h"
+#include "gen/topology/experts.h"
 #include "gen/topology/topology.h"
 #include "runtime/plan/plan.h"
 
@@ -19,6 +20,7 @@ static const char *name_of(uint32_t n, const char *name) {
 uint32_t pen_moe_block(struct pen_graph *graph, uint32_t n, uint32_t x,
                        const struct pen_moe_names *names) {
   const struct pen_topology *t = graph->topology;
+  if (!pen_layer_has_experts(t, n)) return pen_rotary_mlp(graph, n, x);
   const double last = DEVIATION / sqrt(2.0 * (double)t->model_layers);
   const uint32_t norm =
       pen_rotary_layer_norm(graph, n, "mlp_norm", x, "post_attention_layernorm", 0);

@@ -10,13 +10,12 @@ struct pen_moe_names {
   const char *router, *gate, *up, *down;
 };
 
-/* The experts of layer n, plus x. */
+/* The experts of layer n, or its SwiGLU if it has none, plus x. */
 uint32_t pen_moe_block(struct pen_graph *graph, uint32_t n, uint32_t x,
                        const struct pen_moe_names *names);
 
-/* Defines a family of that name, whose layers are this attention block and this block of experts.
- */
-#define PEN_MOE_FAMILY(title, attention, experts)                                            \
+/* Defines a family of that name, whose layers are this attention block and a block of that name. */
+#define PEN_MOE_FAMILY(title, block, attention, experts)                                     \
   {                                                                                          \
     .name = title, .before = pen_rotary_before, .layers_prefix = "model.layers.",            \
     .layer =                                                                                 \
@@ -26,7 +25,7 @@ uint32_t pen_moe_block(struct pen_graph *graph, uint32_t n, uint32_t x,
              &pen_rotary_hidden_states,                                                      \
              &pen_rotary_hidden_states,                                                      \
              {&pen_rotary_table, &pen_language_starts}},                                     \
-            {"mlp", experts, &pen_rotary_hidden_states, &pen_rotary_hidden_states, {0}},     \
+            {block, experts, &pen_rotary_hidden_states, &pen_rotary_hidden_states, {0}},     \
             {0}},                                                                            \
     .after = pen_rotary_after, .input = pen_rotary_input, .embedding = PEN_ROTARY_EMBEDDING, \
   }

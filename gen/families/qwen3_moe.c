@@ -13,4 +13,4 @@ static uint32_t experts_block(struct pen_graph *graph, uint32_t n, uint32_t x) {
 }
 
 const struct pen_family pen_family_qwen3_moe =
-    PEN_MOE_FAMILY("qwen3_moe", attention_block, experts_block);
+    PEN_MOE_FAMILY("qwen3_moe", "mlp", attention_block, experts_block);

@@ -5,6 +5,7 @@
 
 moe="kv_heads = 2; head_dim = 12; experts = 8; experts_per_token = 3; moe_ffn = 24; router_normalize = true;"
 describe qwen3_moe 2 "$moe"
+describe mixtral 2 "kv_heads = 2; experts = 4; experts_per_token = 2; moe_ffn = 24; window = 5;"
 make_tokens "$scratch/data.bin" 4000
 sed 's/microbatch = 2;/& packed = true;/' "$scratch/qwen3_moe.cfg" >"$scratch/packed.cfg"
 awk 'BEGIN { for (n = 0; n < 400; n++) printf "%*s\n", 1 + n * 7 % 13, n }' >"$scratch/lines"
@@ -21,6 +22,10 @@ qwen3_moe bf16_two $slices -s model.dtype=bf16 -s pipeline.ranks=2 -s memory.rec
 qwen3_moe data_one $slices -s data_parallel.replicas=3
 qwen3_moe moments  $slices -s data_parallel.replicas=3 -s data_parallel.shard=optimizer
 qwen3_moe weights  $slices -s data_parallel.replicas=3 -s data_parallel.shard=weights
+qwen3_moe mixed_one $slices -s model.mlp_only=[0] -s cluster.threads_per_rank=3 -s cluster.bind=none
+qwen3_moe mixed_two $slices -s model.mlp_only=[0] -s pipeline.ranks=2 -s memory.recompute=layer
+mixtral one        $slices
+mixtral two        $slices -s pipeline.ranks=2 -s memory.recompute=full -s memory.audit=true
 END_RUNS
 mv "$scratch/data.bin" "$scratch/stream"
 cp "$scratch/documents" "$scratch/data.bin"
@@ -92,4 +97,8 @@ refused "adamw" -s optimizer.name=muon
 refused "step" -s data_parallel.replicas=2 -s data_parallel.reduce=microbatch
 refused "1, with the family qwen3_moe" -s tensor_parallel.ranks=2
 refused "which has no experts" -s model.family=qwen3
+refused "has experts" -s model.expert_every=3
+refused "has experts" -s model.mlp_only=[1,0]
+refused "numbers of layers" -s model.mlp_only=[2]
+refused "not given, with family mixtral" -s model.family=mixtral -s model.expert_every=2
 finish
