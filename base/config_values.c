@@ -117,7 +117,25 @@ void pen_config_set_boolean(const struct pen_config_reading *r, const struct pen
     setting->is_implied = strcmp(row->default_value + 2, text) == 0;
 }
 
+void pen_config_set_numbers(const struct pen_config_reading *r, const struct pen_config_key *row,
+                            const json_t *value) {
+  const char *text = "";
+  for (size_t i = 0; i < json_array_size(value); i++) {
+    const json_t *number = json_array_get(value, i);
+    if (!is_allowed(r, row, value,
+                    json_is_integer(number) ? (double)json_integer_value(number) : NAN))
+      return;
+    text = pen_config_text(r->config, "%s%s%lld", text, i ? ", " : "",
+                           (long long)json_integer_value(number));
+  }
+  if (!json_is_array(value))
+    pen_config_refuse(r, row->key, value, "a list of whole numbers");
+  else if (*text)
+    pen_config_set(r, row, pen_config_text(r->config, "[%s]", text));
+}
+
 json_t *pen_config_value(const struct pen_config_key *row, const char *text) {
+  if (row->kind == PEN_CONFIG_NUMBERS) return json_loads(text, 0, NULL);
   if (row->kind == PEN_CONFIG_BOOLEAN) return json_boolean(strcmp(text, "true") == 0);
   if (row->kind == PEN_CONFIG_REAL) return json_real(strtod(text, NULL));
   const long long number = atoll(text);

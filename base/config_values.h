@@ -15,6 +15,7 @@ enum pen_config_kind {
   PEN_CONFIG_LENGTH,
   PEN_CONFIG_REAL,
   PEN_CONFIG_BOOLEAN,
+  PEN_CONFIG_NUMBERS,
   PEN_CONFIG_ONLY,
   PEN_CONFIG_DROPOUT,
   PEN_CONFIG_ROPE,
@@ -65,6 +66,8 @@ void pen_config_set_integer(const struct pen_config_reading *r, const struct pen
 void pen_config_set_real(const struct pen_config_reading *r, const struct pen_config_key *row,
                          const json_t *value);
 void pen_config_set_boolean(const struct pen_config_reading *r, const struct pen_config_key *row,
+                            const json_t *value);
+void pen_config_set_numbers(const struct pen_config_reading *r, const struct pen_config_key *row,
                             const json_t *value);
 
 /* The text of the row's setting as the value of its key. */

@@ -14,7 +14,8 @@
 #include "base/config_values.h"
 #include "base/input_file.h"
 
-static const char *const families[] = {"llama", "qwen2", "qwen3", "mistral", "gemma3_text", "gpt2"};
+static const char *const families[] = {"llama",   "qwen2",   "qwen3",       "qwen3_moe",
+                                       "mistral", "mixtral", "gemma3_text", "gpt2"};
 enum { FAMILIES = sizeof families / sizeof *families };
 
 /* ---- keys by their kind ---- */
@@ -69,6 +70,7 @@ static void apply_key(const struct pen_config_reading *r, const struct pen_confi
     case PEN_CONFIG_NULLABLE: pen_config_set_integer(r, row, value); break;
     case PEN_CONFIG_REAL: pen_config_set_real(r, row, value); break;
     case PEN_CONFIG_BOOLEAN: pen_config_set_boolean(r, row, value); break;
+    case PEN_CONFIG_NUMBERS: pen_config_set_numbers(r, row, value); break;
     case PEN_CONFIG_ONLY: check_only(r, row, value); break;
     case PEN_CONFIG_DROPOUT: check_dropout(r, row, value); break;
     case PEN_CONFIG_ROPE: pen_config_set_rope(r, row, value); break;

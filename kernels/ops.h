@@ -9,7 +9,7 @@
 #include <string.h>
 
 enum {
-  PEN_OPERANDS_MAX = 10,
+  PEN_OPERANDS_MAX = 14,
   PEN_DIMS_MAX = 9,
   PEN_REALS_MAX = 6,
   PEN_ALIGNMENT_BYTES = 64, /* of every tensor's address */

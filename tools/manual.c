@@ -157,7 +157,8 @@ static void print_notation(const char *argument) {
 static void print_families(const char *argument) {
   (void)argument;
   printf(".Bl -tag -width Ds\n");
-#define PEN_FAMILY(name, needs_tokens, rotary, windows, ties, loss, splits, biases, meaning) \
+#define PEN_FAMILY(name, needs_tokens, rotary, windows, ties, loss, splits, biases, experts, \
+                   meaning)                                                                  \
   print_row(#name, meaning, "");
 #include "gen/topology/families.def"
   print_list_end();
@@ -166,7 +167,8 @@ static void print_families(const char *argument) {
 static void print_blocks(const char *argument) {
   (void)argument;
   printf(".Bl -tag -width Ds\n");
-#define PEN_FAMILY(name, needs_tokens, rotary, windows, ties, loss, splits, biases, meaning) \
+#define PEN_FAMILY(name, needs_tokens, rotary, windows, ties, loss, splits, biases, experts, \
+                   meaning)                                                                  \
   print_row(#name, pen_text("blocks %s", pen_family_block_names(&pen_family_##name)), "");
 #include "gen/topology/families.def"
   print_list_end();

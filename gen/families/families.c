@@ -12,7 +12,8 @@ static const struct {
   const struct pen_family *family;
   bool needs_tokens;
 } families[] = {
-#define PEN_FAMILY(name, needs_tokens, rotary, windows, ties, loss, splits, biases, meaning) \
+#define PEN_FAMILY(name, needs_tokens, rotary, windows, ties, loss, splits, biases, experts, \
+                   meaning)                                                                  \
   {&pen_family_##name, needs_tokens},
 #include "gen/topology/families.def"
 };

@@ -5,8 +5,9 @@
  * gen/model/builder.h; the tensors that blocks read and send each other; and its config.json.
  *
  *   families.c  finds a family, lists the blocks of a model
- *   language.c  tokens and loss of all language models; rotary.c the blocks of Llama-like models
- *   mlp.c gemma3.c gpt2.c llama.c mistral.c qwen2.c qwen3.c  one family each
+ *   language.c  tokens and loss of all language models; rotary.c the blocks of Llama-like models;
+ *   moe.c  blocks of experts
+ *   mlp.c gemma3.c gpt2.c llama.c mistral.c mixtral.c qwen2.c qwen3.c qwen3_moe.c  one family each
  *   described.c  a family of a description; described_ops.c appends its ops
  *
  */
@@ -32,7 +33,8 @@ struct pen_model_block *pen_family_blocks(const struct pen_family *family, uint3
  * model.layers.N.self_attn, ...". */
 const char *pen_family_block_names(const struct pen_family *family);
 
-#define PEN_FAMILY(name, needs_tokens, rotary, windows, ties, loss, splits, biases, meaning) \
+#define PEN_FAMILY(name, needs_tokens, rotary, windows, ties, loss, splits, biases, experts, \
+                   meaning)                                                                  \
   extern const struct pen_family pen_family_##name;
 #include "gen/topology/families.def"
 

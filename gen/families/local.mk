@@ -18,8 +18,12 @@ libgen_a_SOURCES += \
   %reldir%/language.h \
   %reldir%/llama.c \
   %reldir%/mistral.c \
+  %reldir%/mixtral.c \
   %reldir%/mlp.c \
+  %reldir%/moe.c \
+  %reldir%/moe.h \
   %reldir%/qwen2.c \
   %reldir%/qwen3.c \
+  %reldir%/qwen3_moe.c \
   %reldir%/rotary.c \
   %reldir%/rotary.h

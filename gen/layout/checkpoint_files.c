@@ -9,6 +9,7 @@
 
 #include "gen/layout/checkpoint_files.h"
 #include "gen/base/arena.h"
+#include "gen/base/error.h"
 #include "runtime/plan/plan.h"
 
 /* A header while it is written. */
@@ -35,8 +36,11 @@ static void add_header_number(struct header *header, uint64_t number) {
   add_header_bytes(header, digits + at, sizeof digits - at);
 }
 
-static void add_header_entry(struct header *header, const char *name, const char *suffix,
-                             const struct pen_weight *weight, uint64_t start) {
+static void add_header_entry(struct header *header, const char *suffix,
+                             const struct pen_weight *weight, uint32_t number, uint64_t start) {
+  char name[PEN_TENSOR_NAME_BYTES];
+  if (!pen_tensor_name(name, sizeof name, weight, number))
+    pen_stop(PEN_EXIT_INTERNAL, "layout: the name of tensor %s is too long", weight->tensor);
   add_header_text(header, ",\"");
   add_header_text(header, name);
   add_header_text(header, suffix);
@@ -49,8 +53,18 @@ static void add_header_entry(struct header *header, const char *name, const char
   add_header_text(header, "],\"data_offsets\":[");
   add_header_number(header, start);
   add_header_text(header, ",");
-  add_header_number(header, start + pen_tensor_elements(weight) * 4);
+  add_header_number(header, start + pen_one_tensor_elements(weight) * 4);
   add_header_text(header, "]}");
+}
+
+/* The tensors of a weight, or of a moment of it, from *end on. Returns where they begin. */
+static uint64_t add_tensors(struct header *header, const char *suffix,
+                            const struct pen_weight *weight, uint64_t *end) {
+  const uint64_t begin = *end;
+  for (uint32_t n = 0; n < pen_tensor_count(weight);
+       n++, *end += pen_one_tensor_elements(weight) * 4)
+    add_header_entry(header, suffix, weight, n, *end);
+  return begin;
 }
 
 static struct header start_header(void) {
@@ -76,9 +90,7 @@ static void model_file(struct pen_plan *plan, struct pen_weight *weights) {
       weights[i].value_file = weights[i - 1].value_file;
       continue;
     }
-    add_header_entry(&header, weights[i].tensor, "", &weights[i], end);
-    weights[i].value_file = end;
-    end += pen_tensor_elements(&weights[i]) * 4;
+    weights[i].value_file = add_tensors(&header, "", &weights[i], &end);
   }
   plan->model_header = finish_header(&header);
   uint64_t start = 8 + strlen(plan->model_header);
@@ -94,10 +106,7 @@ static void add_moment(struct header *header, const struct pen_weight *weight, i
   };
   *file = UINT64_MAX;
   if ((uint32_t)moment >= weight->moment_count) return;
-  add_header_entry(header, weight->tensor, pen_text(".%s", suffixes[weight->optimizer][moment]),
-                   weight, *end);
-  *file = *end;
-  *end += pen_tensor_elements(weight) * 4;
+  *file = add_tensors(header, pen_text(".%s", suffixes[weight->optimizer][moment]), weight, end);
 }
 
 static void optimizer_file(struct pen_plan *plan, struct pen_weight *weights) {
@@ -124,9 +133,10 @@ static void optimizer_file(struct pen_plan *plan, struct pen_weight *weights) {
 /* Settings that change what the weights mean but not their shapes. */
 static bool belongs_to_model(const char *line) {
   static const char *const settings[] = {
-      "model.family ",   "model.description ", "model.heads ",        "model.kv_heads ",
-      "model.head_dim ", "model.rope_",        "model.norm_epsilon ", "model.tie_embeddings ",
-      "model.window ",   "model.query_scalar "};
+      "model.family ",       "model.description ",       "model.heads ",
+      "model.kv_heads ",     "model.head_dim ",          "model.rope_",
+      "model.norm_epsilon ", "model.tie_embeddings ",    "model.window ",
+      "model.query_scalar ", "model.experts_per_token ", "model.router_"};
   for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
     if (strncmp(line, settings[i], strlen(settings[i])) == 0) return true;
   return false;

@@ -70,7 +70,7 @@ static uint64_t reduce_bytes(const struct pen_plan *plan, uint32_t rank) {
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     const struct pen_weight *weight = &plan->weights[i];
     if (weight->rank == rank && pen_first_tensor_rank(plan, weight) == 0 && !weight->frozen)
-      blocks += (pen_shard_most_of(plan, i) + PEN_NORM_BLOCK - 1) / PEN_NORM_BLOCK;
+      blocks += pen_most_blocks_in(pen_division_of(weight, pen_group_size(plan, PEN_SHARD)));
   }
   return blocks * sizeof(double);
 }
@@ -182,7 +182,7 @@ uint64_t pen_device_control_place(const struct pen_layout_state *l, size_t profi
                "batch.microbatch, model.sequence");
   }
   const uint64_t own_stats_bytes =
-      (plan->weight_count + (uint64_t)plan->loss_count) * sizeof(double);
+      (pen_entry_count(plan) + (uint64_t)plan->loss_count) * sizeof(double);
   const uint64_t stats_bytes = pen_aligned(pen_group_size(plan, PEN_DATA) * own_stats_bytes);
   memory->staged_input_offset = at;
   memory->staged_input_bytes = end - at;

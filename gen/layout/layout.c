@@ -32,6 +32,7 @@ static void check_frozen(const struct pen_topology *topology, const struct pen_w
   for (size_t i = 0; i < topology->model_frozen.count && !topology->only_trains; i++) {
     const char *ending = topology->model_frozen.value[i];
     size_t matches = 0;
+    pen_check_stack_ending(topology, "model.frozen", ending, strlen(ending), weights, count);
     for (uint32_t w = 0; w < count; w++)
       matches += *ending && pen_ends_in(weights[w].tensor, ending, strlen(ending));
     if (!matches)
@@ -111,8 +112,7 @@ struct pen_plan *pen_layout(const struct pen_topology *topology,
                             const struct pen_profile_input *profile, size_t profile_count) {
   struct pen_plan *plan = pen_plan_header(topology, partition);
   uint32_t *first_weight = pen_new(partition->stage_count, sizeof *first_weight);
-  struct pen_weight *weights =
-      pen_list_weights(partition, profile[0].graph, first_weight, &plan->weight_count);
+  struct pen_weight *weights = pen_list_weights(partition, profile[0].graph, first_weight, plan);
   check_frozen(topology, weights, plan->weight_count);
   pen_weight_optimizer_check_names(topology, weights, plan->weight_count);
   struct pen_rank_memory *memory = pen_new(partition->rank_count, sizeof *memory);

@@ -8,8 +8,9 @@
 
 struct pen_weight *pen_list_weights(const struct pen_partition *partition,
                                     struct pen_graph *const *graph, uint32_t *first_weight,
-                                    uint32_t *count) {
+                                    struct pen_plan *plan) {
   size_t total = 0;
+  uint32_t stacked = 0;
   for (uint32_t s = 0; s < partition->stage_count; s++) {
     first_weight[s] = (uint32_t)total;
     total += pen_own_weights(graph[s]);
@@ -20,8 +21,11 @@ struct pen_weight *pen_list_weights(const struct pen_partition *partition,
       struct pen_weight *weight = &weights[first_weight[s] + i];
       *weight = graph[s]->weight[i];
       weight->rank = partition->rank_of[s];
+      weight->stacked_before = stacked;
+      stacked += pen_tensor_count(weight) - 1;
     }
-  *count = (uint32_t)total;
+  plan->weight_count = (uint32_t)total;
+  plan->stacked = stacked;
   return weights;
 }
 

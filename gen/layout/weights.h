@@ -6,10 +6,11 @@
 #include "gen/partition/partition.h"
 #include "runtime/plan/plan.h"
 
-/* All weights, without offsets; first_weight[stage] is the index of the stage's first. */
+/* All weights, without offsets; first_weight[stage] is the index of the stage's first. The plan
+ * gets their number, and that of their tensors. */
 struct pen_weight *pen_list_weights(const struct pen_partition *partition,
                                     struct pen_graph *const *graph, uint32_t *first_weight,
-                                    uint32_t *count);
+                                    struct pen_plan *plan);
 /* The matrix that the head shares with the embedding, a row for each of its splits in their order,
  * without offsets; *count 0: none. In a bf16 plan the head's products read copies, which the owner
  * writes. */

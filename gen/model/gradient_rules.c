@@ -81,6 +81,14 @@ const struct pen_gradient_rule *pen_gradient_rules(size_t *count) {
   return rules;
 }
 
+bool pen_op_adds_in_order(int backward) {
+  size_t count;
+  const struct pen_gradient_rule *rules = pen_gradient_rules(&count);
+  for (size_t i = 0; i < count; i++)
+    if (rules[i].backward == backward && !rules[i].weight_part) return true;
+  return false;
+}
+
 /* ---- PEN_PASS ---- */
 
 static const struct pass_text {
@@ -139,4 +147,14 @@ const struct pen_fused_loss *pen_fused_loss_made_by(int both) {
   for (size_t i = 0; i < COUNT(fused_losses); i++)
     if (fused_losses[i].both == both) return &fused_losses[i];
   return NULL;
+}
+
+/* ---- PEN_KEPT ---- */
+
+bool pen_op_is_kept(int kind) {
+  static const bool is_kept[PEN_OP_COUNT] = {
+#define PEN_KEPT(kind) [PEN_OP_##kind] = true,
+#include "kernels/ops.def"
+  };
+  return is_kept[kind];
 }

@@ -63,4 +63,11 @@ struct pen_fused_loss {
 const struct pen_fused_loss *pen_fused_loss_of(int forward);
 const struct pen_fused_loss *pen_fused_loss_made_by(int both);
 
+/* Whether an op of the backward, which adds to gradients of weights, is of I: several of one
+ * program then add in the order of its ops. */
+bool pen_op_adds_in_order(int backward);
+
+/* PEN_KEPT: whether F alone runs ops of that kind. */
+bool pen_op_is_kept(int kind);
+
 #endif

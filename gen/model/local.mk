@@ -12,6 +12,8 @@ libgen_a_SOURCES += \
   %reldir%/described.def \
   %reldir%/exchanges.c \
   %reldir%/exchanges.h \
+  %reldir%/experts.c \
+  %reldir%/experts.h \
   %reldir%/fuse.c \
   %reldir%/fuse.h \
   %reldir%/fused_loss.c \

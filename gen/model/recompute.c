@@ -8,6 +8,9 @@
  * needs (they lead only to the segment's output) are left out. Inputs of the step are read again in
  * each segment, and constants stay.
  *
+ * An op that is kept (PEN_KEPT of ops.def) has no copy: the copies read what F has made by it; its
+ * gradient reads what the copies make of its inputs.
+ *
  * The same kernels run on the same operands, so the bits are the same. F computes the loss but not
  * its gradient; the copy computes the gradient, and its loss is not used. A fused loss
  * (fused_loss.c) is not in F: the loss of the copy is the one that counts. */
@@ -17,6 +20,7 @@
 
 #include <string.h>
 
+#include "gen/model/gradient_rules.h"
 #include "gen/model/op_signature.h"
 #include "gen/base/arena.h"
 #include "runtime/plan/plan.h"
@@ -77,6 +81,14 @@ static void copy_op(struct copy_pass *pass, const struct pen_op *from, bool is_f
   *pen_op_append(&pass->forwards->op, op.kind) = op;
 }
 
+/* Appends an op that is kept, on the inputs of the copies. */
+static void append_kept(struct copy_pass *pass, const struct pen_op *from) {
+  struct pen_op op = *from;
+  for (uint32_t k = 0; k < pen_signature_of(from->kind)->input_count; k++)
+    op.operand[k] = map_input(pass, from->operand[k]);
+  *pen_op_append(&pass->forwards->op, op.kind) = op;
+}
+
 /* Appends the ops of a segment: as they are, or copies, those of inputs of the step at their first
  * use. Sets the segment's places in the list. */
 static void append_segment(struct copy_pass *pass, struct pen_segment *segment) {
@@ -87,6 +99,8 @@ static void append_segment(struct copy_pass *pass, struct pen_segment *segment) 
     bool is_fused = i + segment->fused_op_count >= segment->past;
     if (!segment->recomputed && !is_fused)
       *pen_op_append(&pass->forwards->op, 0) = forward[i];
+    else if (pen_op_is_kept(forward[i].kind))
+      append_kept(pass, &forward[i]);
     else if (pass->data_op_of[output] == PEN_NONE)
       copy_op(pass, &forward[i], is_fused);
   }
@@ -167,7 +181,7 @@ void pen_recompute_join(const struct pen_forwards *forwards, const struct pen_se
   want_all(later, wanted);
   for (size_t i = segment->past; i-- > first;) {
     bool is_fused = i + segment->fused_op_count >= segment->past;
-    kept[i - first] = is_fused || makes_wanted(&op[i], wanted);
+    kept[i - first] = is_fused || (!pen_op_is_kept(op[i].kind) && makes_wanted(&op[i], wanted));
     if (kept[i - first]) want_inputs(&op[i], wanted);
   }
   for (size_t i = first; i < segment->past; i++)

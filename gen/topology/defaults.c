@@ -6,6 +6,7 @@
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
 #include "gen/topology/data_parallel.h"
+#include "gen/topology/experts.h"
 #include "gen/topology/family_table.h"
 #include "gen/topology/message.h"
 #include "gen/topology/schedule_table.h"
@@ -94,7 +95,10 @@ void pen_topology_require(struct pen_topology *topology) {
   const struct pen_family_row *family = pen_family_row_of(topology->model_family);
   require_settings(topology, "model.layers model.hidden model.sequence", "");
   if (family->needs_tokens && !topology->description)
-    require_settings(topology, "model.heads model.ffn model.vocab",
+    require_settings(topology,
+                     family->experts ? "model.heads model.experts model.experts_per_token "
+                                       "model.moe_ffn model.vocab"
+                                     : "model.heads model.ffn model.vocab",
                      pen_text("family %s needs it: ", family->name));
   if (family->windows == PEN_WINDOW_LOCAL_LAYERS)
     require_settings(topology, "model.window", pen_text("family %s needs it: ", family->name));
@@ -225,6 +229,7 @@ void pen_topology_set_defaults(struct pen_topology *topology) {
   default_optimizer(topology);
   pen_data_parallel_set_defaults(topology);
   pen_tensor_parallel_set_defaults(topology);
+  pen_experts_set_defaults(topology);
   default_cluster(topology);
 }
 

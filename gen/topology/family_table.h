@@ -14,6 +14,13 @@ enum pen_window_layers {
   PEN_WINDOW_LOCAL_LAYERS /* only some, which have positions of another base, too */
 };
 
+/* The experts of a family's layers. */
+enum pen_expert_kind {
+  PEN_EXPERTS_NONE,
+  PEN_EXPERTS_SCORED, /* with softmax scores; model.router_normalize, and layers may be without */
+  PEN_EXPERTS_NORMALIZED /* with these divided by their sum, in all layers */
+};
+
 struct pen_family_row {
   const char *name;
   bool needs_tokens; /* the model reads tokens: it has heads, a vocabulary and a sequence */
@@ -23,6 +30,7 @@ struct pen_family_row {
   enum pen_loss loss; /* default of model.loss */
   bool splits;        /* its weights may be split (tensor_parallel) */
   bool biases;        /* it may have model.attention_bias and model.mlp_bias */
+  enum pen_expert_kind experts;
 };
 
 const struct pen_family_row *pen_family_row_of(enum pen_family_kind kind);

@@ -17,6 +17,8 @@ libgen_a_SOURCES += \
   %reldir%/description_json.h \
   %reldir%/description_program.c \
   %reldir%/description_program.h \
+  %reldir%/experts.c \
+  %reldir%/experts.h \
   %reldir%/fallback.c \
   %reldir%/fallback.h \
   %reldir%/families.def \

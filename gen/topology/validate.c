@@ -5,6 +5,7 @@
 
 #include "gen/base/arena.h"
 #include "gen/topology/data_parallel.h"
+#include "gen/topology/experts.h"
 #include "gen/topology/family_table.h"
 #include "gen/topology/message.h"
 #include "gen/topology/schedule_table.h"
@@ -394,5 +395,6 @@ void pen_topology_validate(const struct pen_topology *topology) {
   check_elements(topology);
   pen_data_parallel_validate(topology);
   pen_tensor_parallel_validate(topology);
+  pen_experts_validate(topology);
   check_cluster(topology);
 }

@@ -210,9 +210,23 @@ void pen_weight_optimizer_set(const struct pen_topology *topology, struct pen_we
   weight->moment_count = weight->frozen ? 0 : moments_of(topology, optimizer);
 }
 
+void pen_check_stack_ending(const struct pen_topology *topology, const char *setting,
+                            const char *text, size_t bytes, const struct pen_weight *weights,
+                            uint32_t count) {
+  char name[PEN_TENSOR_NAME_BYTES];
+  for (uint32_t w = 0; w < count; w++)
+    for (uint32_t n = 0; n < weights[w].stack && !pen_ends_in(weights[w].tensor, text, bytes); n++)
+      if (pen_tensor_name(name, sizeof name, &weights[w], n) && pen_ends_in(name, text, bytes))
+        pen_topology_fail(
+            topology, setting,
+            "endings of the names of all experts, %s, not of some of them, as \"%.*s\"",
+            weights[w].tensor, (int)bytes, text);
+}
+
 /* Fails unless a weight has the ending, the first `bytes` of a text of the setting. */
 static void check_ending(const struct pen_topology *topology, const char *setting, const char *text,
                          size_t bytes, const struct pen_weight *weights, uint32_t count) {
+  pen_check_stack_ending(topology, setting, text, bytes, weights, count);
   for (uint32_t w = 0; w < count; w++)
     if (pen_ends_in(weights[w].tensor, text, bytes)) return;
   pen_topology_fail(

@@ -40,4 +40,10 @@ void pen_weight_decay_check_groups(const struct pen_topology *topology);
 void pen_weight_optimizer_check_names(const struct pen_topology *topology,
                                       const struct pen_weight *weights, uint32_t count);
 
+/* Fails (78) if an ending, the first `bytes` of a text of the setting, is that of the names of some
+ * tensors of a stack (plan.h, Stacks), but not of all. */
+void pen_check_stack_ending(const struct pen_topology *topology, const char *setting,
+                            const char *text, size_t bytes, const struct pen_weight *weights,
+                            uint32_t count);
+
 #endif

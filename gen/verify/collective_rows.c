@@ -43,7 +43,7 @@ static uint64_t largest_cut(const struct pen_plan *plan, const struct pen_put *p
       pen_division_of(&plan->weights[put->weight], pen_group_size(plan, PEN_SHARD)));
   return sizeof(float) * (put->group == PEN_SAME_SHARD
                               ? pen_largest_shard((struct pen_division){
-                                    shard, 0, pen_group_size(plan, PEN_SAME_SHARD)})
+                                    shard, 0, pen_group_size(plan, PEN_SAME_SHARD), 1})
                               : shard);
 }
 

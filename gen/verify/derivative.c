@@ -264,6 +264,19 @@ static bool has_addend(const struct pen_gradient_rule *rule) {
   return false;
 }
 
+/* Lists what an op adds to the gradient of a weight. */
+static void add_part(struct pen_derivative *d, size_t index, uint32_t value, bool in_w) {
+  PEN_RESERVE(d->part, d->part_count + 1);
+  d->part[d->part_count++] = (struct pen_gradient_part){value, 0};
+  if (d->last[index])
+    d->part[d->last[index] - 1].next = d->part_count;
+  else
+    d->first[index] = d->part_count;
+  d->last[index] = d->part_count;
+  d->users[index]++;
+  d->has_w_user[index] = d->has_w_user[index] || in_w;
+}
+
 /* Word n of a rule is an output of its op. */
 static void store_output(struct pen_derivative *d, uint32_t forward,
                          const struct pen_gradient_rule *rule, size_t n, uint32_t made) {
@@ -276,12 +289,12 @@ static void store_output(struct pen_derivative *d, uint32_t forward,
   } else if (!accumulates) {
     if (target)
       set_gradient(d, forward, word->operand, made, n == rule->input_count && has_addend(rule));
-  } else if (target && terms->term[pen_term_of_value(target)].kind == PEN_TERM_WEIGHT) {
+  } else if (target && d->needs[target] &&
+             terms->term[pen_term_of_value(target)].kind == PEN_TERM_WEIGHT) {
     uint32_t weight = (uint32_t)terms->term[pen_term_of_value(target)].dim[0];
-    size_t index =
-        pen_gradient_index(d->stage->context, accumulator_of(d, &terms->term[forward], weight));
-    d->contribution[index] = made;
-    d->users[index]++;
+    add_part(
+        d, pen_gradient_index(d->stage->context, accumulator_of(d, &terms->term[forward], weight)),
+        made, rule->weight_part);
   }
 }
 
@@ -385,8 +398,10 @@ void pen_derivative_open(struct pen_derivative *d, const struct pen_stage_terms 
                                .splits = b->split_count,
                                .of_split = pen_new(values * b->split_count, sizeof *d->of_split),
                                .needs = pen_new(values, sizeof *d->needs),
-                               .contribution = pen_new(gradients, sizeof *d->contribution),
-                               .users = pen_new(gradients, sizeof *d->users)};
+                               .first = pen_new(gradients, sizeof *d->first),
+                               .last = pen_new(gradients, sizeof *d->last),
+                               .users = pen_new(gradients, sizeof *d->users),
+                               .has_w_user = pen_new(gradients, sizeof *d->has_w_user)};
   mark_needs(d);
   set_first_gradients(d);
   for (size_t n = stage->forward_count; n-- > 0;) derive_op(d, stage->forward[n]);
@@ -397,8 +412,11 @@ void pen_derivative_close(struct pen_derivative *d) {
   pen_free(d->gradient);
   pen_free(d->of_split);
   pen_free(d->needs);
-  pen_free(d->contribution);
+  pen_free(d->first);
+  pen_free(d->last);
   pen_free(d->users);
+  pen_free(d->has_w_user);
+  pen_free(d->part);
 }
 
 uint32_t pen_derivative_input(const struct pen_derivative *d) {

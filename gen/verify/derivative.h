@@ -5,6 +5,12 @@
 
 #include "gen/verify/stage_terms.h"
 
+/* What an op adds to the gradient of a weight in one microbatch. */
+struct pen_gradient_part {
+  uint32_t value;
+  uint32_t next; /* its place in the list, plus 1; 0: it is the last */
+};
+
 /* The gradients that the ops of a stage's forward have. */
 struct pen_derivative {
   const struct pen_stage_terms *stage;
@@ -15,9 +21,13 @@ struct pen_derivative {
   uint32_t private_value[PEN_OPERANDS_MAX];
   uint32_t lost; /* a forward op (its term + 1) whose gradient is not added to that of another user
                     of its input; 0: none */
-  /* [own weight, then tie]: what one microbatch adds to its gradient; 0: nothing */
-  uint32_t *contribution;
-  uint32_t *users; /* [own weight, then tie]: ops that add to it */
+  /* [own weight, then tie]: the parts that one microbatch adds to its gradient, in this order: the
+   * first and the last place in the list, plus 1; 0: none */
+  uint32_t *first, *last;
+  uint32_t *users;  /* [own weight, then tie]: ops that add to it */
+  bool *has_w_user; /* [own weight, then tie]: one of them is of W, where several have no order */
+  struct pen_gradient_part *part;
+  uint32_t part_count;
 };
 
 /* Derives the gradients of the forward ops that ran (stage->forward), from the loss or from the
@@ -29,7 +39,7 @@ void pen_derivative_close(struct pen_derivative *d);
 uint32_t pen_derivative_input(const struct pen_derivative *d);
 
 /* The index of a weight of the rank, or of the head of a tied weight (weight_count + tie), in
- * `contribution` and `users`. */
+ * `first` and `users`. */
 static inline size_t pen_gradient_index(const struct pen_rank_context *context, uint32_t weight) {
   const uint32_t weights = context->plan->weight_count;
   return weight < weights ? context->own_weight_index[weight]

@@ -10,6 +10,7 @@
  *              of a sequence's first token, of the op that also gives its slot
  *   attention  over a cache it is ATTENTION of what was written there (ops.def). Its window is that
  *              of evaluation, as far as the sequence or the cache reaches
+ *   experts    a layer is one term, however many slices it has (routes.h)
  *   positions  a shorter sequence may have a shorter table of them
  *   logits     generation has the product of a row of each sequence, which INDEX_SELECT takes, by
  *              the indices of LAST_TOKENS, from what evaluation multiplies: also where this does it
@@ -26,6 +27,7 @@
 #include "gen/base/arena.h"
 #include "gen/model/op_signature.h"
 #include "gen/verify/derivative.h"
+#include "gen/verify/routes.h"
 #include "gen/verify/problem.h"
 #include "runtime/plan/plan.h"
 
@@ -156,12 +158,25 @@ static void open_pair(struct comparison *c, uint32_t wanted, uint32_t found) {
   c->open[c->open_count++] = (struct value_pair){wanted, found};
 }
 
+/* Layers of experts, which may have other slices: what each reads is in one order. */
+static bool compare_layers(struct comparison *c, uint32_t wanted, uint32_t found) {
+  const struct pen_term *w = term_of(c, wanted), *f = term_of(c, found);
+  uint32_t one[PEN_EXPERTS_INPUTS], other[PEN_EXPERTS_INPUTS];
+  if (w->dtype != f->dtype || !same_ratio(c, w, f)) return differs(c, wanted, found);
+  pen_experts_inputs(c->terms, wanted, one);
+  pen_experts_inputs(c->terms, found, other);
+  for (int k = 0; k < PEN_EXPERTS_INPUTS; k++) open_pair(c, one[k], other[k]);
+  return true;
+}
+
 /* Compares two values but for what their ops read, which it opens, the first input last. */
 static bool compare_one(struct comparison *c, uint32_t wanted, uint32_t found) {
   if (!wanted || !found || wanted == found) return wanted == found || differs(c, wanted, found);
   if (c->matched[found]) return c->matched[found] == wanted || differs(c, wanted, found);
   c->matched[found] = wanted;
   const struct pen_term *w = term_of(c, wanted), *f = term_of(c, found);
+  if (pen_is_experts_layer(c->terms, wanted) && pen_is_experts_layer(c->terms, found))
+    return compare_layers(c, wanted, found);
   if (w->kind >= PEN_OP_COUNT || f->kind >= PEN_OP_COUNT || !same_kind(w, f) ||
       strcmp(signature_of(w)->operand[pen_operand_of_value(wanted)].name,
              signature_of(f)->operand[pen_operand_of_value(found)].name) != 0 ||

@@ -19,7 +19,8 @@
  * messages begin:
  *
  *   ordered   a stage runs B, or W, of its microbatches in the plan's order (plan.def,
- *             backward_order), so that every gradient adds them in it
+ *             backward_order), so that every gradient adds them in it; and I, where that adds to
+ *             gradients of weights
  *   summed    at NORM the data rank's own shard, at UPDATE all that it updates, is the sum over all
  *             data ranks; no sum is made twice
  *   grouped   the plan sums a trained weight's gradient over the data ranks, whose windows differ,
@@ -34,6 +35,7 @@
 
 #include "gen/base/arena.h"
 #include "gen/base/sort.h"
+#include "gen/model/op_signature.h"
 #include "gen/verify/internal.h"
 #include "gen/verify/splits.h"
 #include "runtime/plan/plan.h"
@@ -41,24 +43,53 @@
 
 /* ---- ordered ---- */
 
-static bool check_order(const struct pen_rank_context *b) {
+/* [program]: whether it is an I that adds to gradients of weights. */
+static bool *find_adding_programs(const struct pen_rank_context *b) {
+  bool *adds = pen_new(b->tables->program_count + 1u, sizeof *adds);
+  for (uint32_t p = 0; p < b->tables->program_count; p++) {
+    const struct pen_program *program = &b->tables->programs[p];
+    for (uint32_t n = 0; n < program->op_count && program->kind == PEN_I; n++) {
+      const struct pen_op *op = &b->tables->ops[program->first_op + n];
+      const struct pen_signature *signature = pen_signature_of(op->kind);
+      for (int k = signature->input_count; k < signature->operand_count; k++)
+        adds[p] = adds[p] || (signature->operand[k].accumulates && op->operand[k] != PEN_NONE &&
+                              b->use[op->operand[k]] == PEN_USE_GRADIENT);
+    }
+  }
+  return adds;
+}
+
+/* How many backwards of a stage have added to what W makes, and to what I makes; B adds to both. */
+struct added_so_far {
+  uint32_t in_w, in_i;
+};
+
+static bool check_number(const struct pen_rank_context *b, uint32_t index, uint32_t number) {
   const uint32_t count = b->checked->microbatch_count;
-  uint32_t *added = pen_new(b->checked->stage_count, sizeof *added); /* [stage] so far */
-  for (uint32_t index = 0; index < b->tables->action_count; index++) {
+  const bool falls = b->plan->backward_order == PEN_BACKWARDS_FALLING;
+  return b->plan->backward_order == PEN_BACKWARDS_GIVEN ||
+         b->tables->actions[index].microbatch == (falls ? count - 1 - number : number) ||
+         pen_problem_note(b->checked->problem, b->rank, index,
+                          "ordered: it is number %u of its stage, but the gradients of the plan "
+                          "add their microbatches in %s order",
+                          number, falls ? "falling" : "rising");
+}
+
+static bool check_order(const struct pen_rank_context *b) {
+  struct added_so_far *added = pen_new(b->checked->stage_count, sizeof *added); /* [stage] */
+  bool *adds_in_i = find_adding_programs(b), fine = true;
+  for (uint32_t index = 0; index < b->tables->action_count && fine; index++) {
     const struct pen_action *action = &b->tables->actions[index];
-    if (action->kind != PEN_B && action->kind != PEN_W) continue;
-    const uint32_t number = added[action->stage]++;
-    const bool falls = b->plan->backward_order == PEN_BACKWARDS_FALLING;
-    if (b->plan->backward_order != PEN_BACKWARDS_GIVEN &&
-        action->microbatch != (falls ? count - 1 - number : number))
-      return pen_problem_note(
-          b->checked->problem, b->rank, index,
-          "ordered: it is number %u of its stage, but the gradients of the plan add "
-          "their microbatches in %s order",
-          number, falls ? "falling" : "rising");
+    const bool whole = action->kind == PEN_B;
+    if (whole || action->kind == PEN_W) fine = check_number(b, index, added[action->stage].in_w++);
+    if (fine && (whole || action->kind == PEN_I)) {
+      const uint32_t number = added[action->stage].in_i++;
+      fine = whole || !adds_in_i[action->program] || check_number(b, index, number);
+    }
   }
   pen_free(added);
-  return true;
+  pen_free(adds_in_i);
+  return fine;
 }
 
 /* ---- summed, tied ---- */

@@ -6,7 +6,8 @@
  * which messages begin:
  *
  *   derived   what a program adds to the gradient of a weight is the gradient of its forward, from
- *             the weight's only user; and it is added once for each microbatch. Embedding and head
+ *             the weight's only user, or from its users in the order of the derivation where I (or
+ *             B) adds them; and it is added once for each microbatch. Embedding and head
  *             of a tied weight have a gradient each
  *   passed    what a stage sends back is the gradient of its input
  *   scaled    the gradient of the loss is scaled once: by the share of the same TARGETS whose
@@ -26,6 +27,7 @@
 #include "gen/verify/derivative.h"
 #include "gen/verify/generation.h"
 #include "gen/verify/internal.h"
+#include "gen/verify/routes.h"
 #include "gen/verify/tensor_ranks.h"
 #include "gen/verify/splits.h"
 #include "runtime/plan/plan.h"
@@ -73,6 +75,7 @@ static bool run_programs(struct pen_stage_terms *s, struct pen_stage_programs *s
     if (set->program[kind] != PEN_NONE &&
         !pen_stage_terms_run(s, set->program[kind], set->action[kind]))
       return false;
+  if (!pen_check_routes(s, set->action[PEN_F])) return false;
   if (!pen_check_split_terms(s, set->action[PEN_F], takes_run, &set->gives_run)) return false;
   const uint32_t output = s->context->profile->stages[set->stage].output;
   *result = (struct pen_forward){.profile = s->context->profile,
@@ -89,15 +92,16 @@ static bool check_contributions(const struct pen_stage_terms *s, const struct pe
     const struct pen_contribution *added = &s->contribution[n];
     const size_t index = pen_gradient_index(s->context, added->weight);
     const char *kind = pen_signature_of(s->context->tables->ops[added->op].kind)->kind;
-    if (d->users[index] > 1)
+    const uint32_t wanted = d->first[index] ? d->part[d->first[index] - 1].value : 0;
+    if (d->users[index] > 1 && d->has_w_user[index])
       return PROBLEM(s, action,
                      "derived: %u ops of its forward read %s: their gradients have no order",
                      d->users[index], weight_name(s, added->weight));
-    if (d->contribution[index] != added->value)
+    if (wanted != added->value)
       return PROBLEM(s, action, "derived: op %u (%s) adds a wrong gradient to %s: %s", added->op,
                      kind, weight_name(s, added->weight),
-                     pen_term_difference(plan, s->terms, d->contribution[index], added->value));
-    d->users[index] = 0; /* added */
+                     pen_term_difference(plan, s->terms, wanted, added->value));
+    d->first[index] = d->part[d->first[index] - 1].next; /* added */
   }
   return true;
 }
@@ -110,11 +114,11 @@ static bool check_complete(const struct pen_stage_terms *s, const struct pen_der
     const bool of_head = n >= b->own_weight_count;
     const uint32_t number =
         of_head ? b->plan->weight_count + (n - b->own_weight_count) : b->own_weight[n];
-    if (d->users[n])
+    if (d->first[n])
       return PROBLEM(s, action,
                      "derived: the gradient of %s is not added: its forward depends on it",
                      weight_name(s, number));
-    if (of_head || d->contribution[n] || b->plan->weights[number].stage != s->stage) continue;
+    if (of_head || d->users[n] || b->plan->weights[number].stage != s->stage) continue;
     if (!b->plan->weights[number].frozen)
       return PROBLEM(s, action,
                      "derived: %s is trained, but the forward of its stage does not depend on it",

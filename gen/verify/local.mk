@@ -57,6 +57,8 @@ libgen_a_SOURCES += \
   %reldir%/relocated_trace.c \
   %reldir%/relocated_trace.h \
   %reldir%/replicas.c \
+  %reldir%/routes.c \
+  %reldir%/routes.h \
   %reldir%/stage_terms.c \
   %reldir%/stage_terms.h \
   %reldir%/steps.def \

@@ -6,6 +6,7 @@
 
 #include <string.h>
 
+#include "gen/model/gradient_rules.h"
 #include "gen/model/op_signature.h"
 #include "gen/verify/problem.h"
 #include "gen/base/arena.h"
@@ -268,6 +269,17 @@ static bool check_operands_disjoint(const struct op_context *s,
                             operand_name(s, b->tensor));
 }
 
+/* Whether the program has added to the gradient already, by an op that makes input gradients, too:
+ * those of one program have an order, which gradients.c checks. */
+static bool adds_again(const struct op_context *s, uint32_t tensor,
+                       const struct pen_program_trace *trace) {
+  const struct pen_tracer *t = s->tracer;
+  bool found = false;
+  for (size_t n = trace->weight_first; n < t->weight_count && !found; n++)
+    found = t->weight[n] == t->context->weight[tensor];
+  return found && pen_op_adds_in_order(s->op->kind);
+}
+
 static bool trace_output(const struct op_context *s, const struct placed_operand *operand,
                          const struct pen_operand *declared, struct pen_program_trace *trace) {
   struct pen_tracer *t = s->tracer;
@@ -276,7 +288,7 @@ static bool trace_output(const struct op_context *s, const struct placed_operand
   if (use == PEN_USE_CACHE) return true; /* cache.c */
   if (declared->accumulates) {
     if (!check_addition(s, operand->tensor, use)) return false;
-    if (use == PEN_USE_LOCAL) return true;
+    if (use == PEN_USE_LOCAL || adds_again(s, operand->tensor, trace)) return true;
     PEN_RESERVE(t->weight, t->weight_count + 1);
     t->weight[t->weight_count++] = b->weight[operand->tensor];
     return true;

@@ -1,5 +1,5 @@
-/* split_table.c: are the splits of weights in the plan's table as its contract says (plan.h,
- * "Splits")? The rule is "counted". */
+/* split_table.c: are the splits and stacks of weights in the plan's table as its contract says
+ * (plan.h, "Splits", "Stacks")? The rule is "counted". */
 #include "gen/verify/split_table.h"
 
 #include <string.h>
@@ -36,17 +36,36 @@ static const char *split_problem(const struct pen_plan *plan, uint32_t index, ui
                                                                  : NULL;
 }
 
+/* The same of a weight as a stack, or none; `before`: how many more tensors than weights there are
+ * before it. */
+static const char *stack_problem(const struct pen_weight *weight, uint64_t before) {
+  if (weight->stacked_before != before) return "not where the tensors before it end";
+  const bool named = strchr(weight->tensor, '*') != NULL;
+  if (weight->stack == 0) return named ? "named like a stack" : NULL;
+  return named && weight->split_count == 1 && weight->dim_count == 2 &&
+                 weight->dim[0] == weight->stack * weight->tensor_dim[0] &&
+                 weight->dim[1] == weight->tensor_dim[1]
+             ? NULL
+             : "not a stack of the tensors that it names";
+}
+
 bool pen_check_split_table(const struct pen_plan *plan, struct pen_problem *problem) {
   const uint32_t splits = pen_split_count(plan);
+  uint64_t stacked = 0;
   for (uint32_t index = 0; index < plan->weight_count; index++) {
     const struct pen_weight *weight = &plan->weights[index], *next = weight + 1;
     const char *wrong = split_problem(plan, index, splits);
     const bool ends = index + 1 == plan->weight_count || next->split != weight->split + 1;
     if (!wrong && weight->split + 1 < weight->split_count && ends)
       wrong = "not followed by the split after it";
+    if (!wrong) wrong = stack_problem(weight, stacked);
+    stacked += pen_tensor_count(weight) - 1;
     if (wrong)
       return pen_problem_note(problem, weight->rank, PEN_NONE, "counted: %s is %s", weight->name,
                               wrong);
   }
-  return true;
+  return stacked == plan->stacked ||
+         pen_problem_note(problem, PEN_NONE, PEN_NONE,
+                          "counted: the stacks have %llu tensors beyond the weights, not %u",
+                          (unsigned long long)stacked, plan->stacked);
 }

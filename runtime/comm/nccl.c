@@ -155,7 +155,7 @@ static bool nccl_publish(struct pen_transport *transport) {
       pen_group_size(plan, PEN_DATA) > 1) { /* the sum is over all entries then */
     const bool has_losses = pen_has_losses(plan, transport->profile, pen_transport_self(transport));
     zero_entries(transport, 0, own);
-    zero_entries(transport, own + plan->weight_count, has_losses ? 0 : past_own);
+    zero_entries(transport, own + pen_entry_count(plan), has_losses ? 0 : past_own);
     zero_entries(transport, past_own, pen_step_stats_first(plan, pen_group_size(plan, PEN_DATA)));
   }
   return true;

@@ -51,7 +51,7 @@ static inline double *pen_nccl_step_stats(const struct pen_transport *transport)
 static inline size_t pen_nccl_sum_count(const struct pen_plan *plan) {
   return pen_group_size(plan, PEN_DATA) > 1
              ? pen_step_stats_first(plan, pen_group_size(plan, PEN_DATA))
-             : plan->weight_count;
+             : pen_entry_count(plan);
 }
 
 /* Why the NCCL of this process uses no puts; null: it does. PEN_NCCL in the environment may request

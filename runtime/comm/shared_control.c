@@ -55,7 +55,7 @@ void pen_shared_open(struct pen_shared *shared, const struct pen_plan *plan) {
   size_t used = 0;
   uint32_t process_count = pen_process_count(plan);
   size_t step_stats_count =
-      pen_group_size(plan, PEN_DATA) * (plan->weight_count + (size_t)plan->loss_count);
+      pen_group_size(plan, PEN_DATA) * (pen_entry_count(plan) + (size_t)plan->loss_count);
   size_t control_at = take(&used, sizeof(struct pen_control));
   size_t ranks_at = take(&used, process_count * sizeof(struct pen_rank_state));
   size_t writers_at = take(&used, process_count * sizeof(struct pen_rank_state));
@@ -65,7 +65,7 @@ void pen_shared_open(struct pen_shared *shared, const struct pen_plan *plan) {
   size_t bytes_there_at = take(&used, channel_count * sizeof(struct pen_futex_counter));
   size_t sampled_at = take(&used, PEN_SAMPLED_STEPS * PEN_PROMPTS_MAX * sizeof(uint32_t));
   size_t step_stats_at = take(&used, PEN_STEP_STATS_DEPTH * step_stats_count * sizeof(double));
-  size_t checksums_at = take(&used, 3 * (size_t)plan->weight_count * PEN_CHECKSUM_BYTES);
+  size_t checksums_at = take(&used, 3 * (size_t)pen_entry_count(plan) * PEN_CHECKSUM_BYTES);
 
   size_t *receive_region_offset =
       pen_allocate(process_count, sizeof *receive_region_offset, "%u ranks", process_count);

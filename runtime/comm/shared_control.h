@@ -164,9 +164,9 @@ struct pen_shared {
   uint32_t channel_count, channel_stride; /* of all pipelines; of one */
   _Atomic uint32_t *sampled;              /* [PEN_SAMPLED_STEPS][PEN_PROMPTS_MAX]: of generate, see
                                              pen_sampled_of() */
-  double *step_stats;            /* [PEN_STEP_STATS_DEPTH][replica][weight_count + loss_count] */
+  double *step_stats;            /* [PEN_STEP_STATS_DEPTH][replica][entries + loss_count] */
   size_t step_stats_count;       /* entries of one step */
-  uint8_t *checksums;            /* [weight_count][3][PEN_CHECKSUM_BYTES], for checkpoints */
+  uint8_t *checksums;            /* [entries][3][PEN_CHECKSUM_BYTES], for checkpoints */
   size_t *receive_region_offset; /* [process_count], into memory; page aligned */
   uint32_t process_count;
   struct pen_results results;

@@ -8,9 +8,9 @@
 
 double pen_step_stats_norm(const struct pen_plan *plan, const double *stats) {
   double sum = 0.0, most = 0.0;
-  for (uint32_t w = 0; w < plan->weight_count; w++) { /* a frozen weight's entries are 0 */
+  for (uint32_t e = 0; e < pen_entry_count(plan); e++) { /* a frozen weight's entries are 0 */
     for (uint32_t shard = 0; shard < pen_group_size(plan, PEN_SHARD); shard++) {
-      double entry = stats[pen_step_stats_first(plan, pen_shard_owner(plan, w, shard)) + w];
+      double entry = stats[pen_step_stats_first(plan, pen_shard_owner(plan, e, shard)) + e];
       sum += entry;
       most = entry > most ? entry : most;
     }
@@ -22,7 +22,7 @@ double pen_step_stats_loss_sum(const struct pen_plan *plan, const double *stats)
   double sum = 0.0;
   for (uint32_t d = 0; d < pen_group_size(plan, PEN_DATA); d++) {
     for (uint32_t m = 0; m < plan->loss_count; m++) {
-      sum += stats[pen_step_stats_first(plan, d) + plan->weight_count + m];
+      sum += stats[pen_step_stats_first(plan, d) + pen_entry_count(plan) + m];
     }
   }
   return sum;

@@ -11,7 +11,7 @@
 
 /* The index of a data rank's first entry in the statistics of a step. */
 static inline size_t pen_step_stats_first(const struct pen_plan *plan, uint32_t data_rank) {
-  return data_rank * (plan->weight_count + (size_t)plan->loss_count);
+  return data_rank * (pen_entry_count(plan) + (size_t)plan->loss_count);
 }
 
 /* The gradients' norm before clipping: tensors in model order, the shards of each in order. It is

@@ -165,14 +165,29 @@ bool pen_transport_gathers(const struct pen_transport *transport, uint32_t globa
           transport->profile->kind == PEN_TRAIN);
 }
 
-static bool is_own_entry(const struct pen_transport *transport, uint32_t weight) {
+/* The weight of whose tensors an entry is one. */
+static uint32_t weight_of_entry(const struct pen_plan *plan, uint32_t entry) {
+  uint32_t first = 0, past = plan->weight_count;
+  while (past - first > 1) {
+    const uint32_t middle = first + (past - first) / 2;
+    if (pen_first_entry(plan, middle) > entry) {
+      past = middle;
+    } else {
+      first = middle;
+    }
+  }
+  return first;
+}
+
+static bool is_own_entry(const struct pen_transport *transport, uint32_t entry) {
+  const uint32_t weight = weight_of_entry(transport->plan, entry);
   return pen_owns_weight(transport->plan, &transport->plan->weights[weight],
                          pen_transport_self(transport));
 }
 
 bool pen_transport_entries(const struct pen_transport *transport, bool own, uint32_t *first,
                            uint32_t *past) {
-  const uint32_t count = transport->plan->weight_count;
+  const uint32_t count = pen_entry_count(transport->plan);
   for (*first = *past; *first < count && is_own_entry(transport, *first) != own; ++*first) {
   }
   for (*past = *first; *past < count && is_own_entry(transport, *past) == own; ++*past) {

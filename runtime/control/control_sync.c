@@ -77,7 +77,7 @@ static double *step_stats_of(const struct pen_shared *shared, uint64_t step) {
 }
 
 static size_t checksum_bytes(const struct pen_plan *plan) {
-  return PEN_CHECKPOINT_TENSORS * (size_t)plan->weight_count * PEN_CHECKSUM_BYTES;
+  return PEN_CHECKPOINT_TENSORS * (size_t)pen_entry_count(plan) * PEN_CHECKSUM_BYTES;
 }
 
 struct pen_control_sync *pen_control_sync_open(const struct pen_plan *plan,
@@ -248,12 +248,13 @@ static void apply_step_stats(struct pen_control_sync *sync,
   double *to = step_stats_of(sync->shared, message->number);
   for (uint32_t w = 0; w < plan->weight_count; w++) {
     if (pen_owns_weight(plan, &plan->weights[w], message->rank)) {
-      to[first + w] = from[first + w];
+      const size_t entry = first + pen_first_entry(plan, w);
+      memcpy(&to[entry], &from[entry], pen_tensor_count(&plan->weights[w]) * sizeof *to);
     }
   }
   if (pen_has_losses(plan, &plan->profiles[0], message->rank)) {
-    memcpy(&to[first + plan->weight_count], &from[first + plan->weight_count],
-           plan->loss_count * sizeof *to);
+    const size_t losses = first + pen_entry_count(plan);
+    memcpy(&to[losses], &from[losses], plan->loss_count * sizeof *to);
   }
 }
 
@@ -261,10 +262,12 @@ static void apply_step_stats(struct pen_control_sync *sync,
 static void apply_checksums(struct pen_control_sync *sync,
                             const struct pen_control_message *message, const void *bytes) {
   const struct pen_plan *plan = sync->plan;
-  for (uint32_t i = 0; i < PEN_CHECKPOINT_TENSORS * plan->weight_count; i++) {
-    if (pen_is_writer(plan, i / PEN_CHECKPOINT_TENSORS, message->rank)) {
-      memcpy(sync->shared->checksums + (size_t)i * PEN_CHECKSUM_BYTES,
-             (const uint8_t *)bytes + (size_t)i * PEN_CHECKSUM_BYTES, PEN_CHECKSUM_BYTES);
+  for (uint32_t w = 0; w < plan->weight_count; w++) {
+    if (pen_is_writer(plan, w, message->rank)) {
+      const size_t at = pen_checkpoint_digest_of(plan, w, 0, 0) * PEN_CHECKSUM_BYTES;
+      memcpy(sync->shared->checksums + at, (const uint8_t *)bytes + at,
+             (size_t)PEN_CHECKPOINT_TENSORS * pen_tensor_count(&plan->weights[w]) *
+                 PEN_CHECKSUM_BYTES);
     }
   }
 }

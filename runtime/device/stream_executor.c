@@ -132,11 +132,14 @@ static void publish_stats(struct pen_vm *vm, uint64_t run_step) {
       pen_endpoint_step_stats(vm->endpoint, run_step) + pen_step_stats_first(plan, vm->replica);
   for (uint32_t i = 0; i < vm->weight_count; i++) {
     if (pen_vm_owns_weight(vm, vm->weights[i])) {
-      stats[vm->weights[i]] = from[vm->weights[i]];
+      const size_t entry = pen_first_entry(plan, vm->weights[i]);
+      memcpy(stats + entry, from + entry,
+             pen_tensor_count(&plan->weights[vm->weights[i]]) * sizeof *stats);
     }
   }
   if (pen_has_losses(plan, vm->profile, vm->endpoint->global)) {
-    memcpy(stats + plan->weight_count, from + plan->weight_count, plan->loss_count * sizeof *stats);
+    const size_t losses = pen_entry_count(plan);
+    memcpy(stats + losses, from + losses, plan->loss_count * sizeof *stats);
   }
   pen_endpoint_publish(vm->endpoint, run_step);
 }

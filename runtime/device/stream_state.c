@@ -10,7 +10,7 @@
 /* ---- pinned memory ---- */
 
 size_t pen_pinned_stats_bytes(const struct pen_stream_state *state) {
-  return (state->plan->weight_count + (size_t)state->plan->loss_count) * sizeof(double);
+  return (pen_entry_count(state->plan) + (size_t)state->plan->loss_count) * sizeof(double);
 }
 
 double *pen_pinned_stats(const struct pen_stream_state *state, uint64_t run_step) {

@@ -8,6 +8,7 @@
 #include "runtime/exec/exec.h"
 #include "runtime/exec/operands.h"
 #include "runtime/exec/matrices.h"
+#include "runtime/exec/route_guard.h"
 #include "runtime/exec/weight_arrays.h"
 
 /* The state of binding one rank. */
@@ -106,6 +107,7 @@ static void bind_op(struct binding *binding, uint32_t index) {
   pen_check(bound->run != NULL, "the device %s has no kernel for the operation %s",
             vm->device->name, name_of[op->kind]);
   bound->call.prepared = vm->device->prepare(op->kind, op->dtype, bound->call.dim, op->real);
+  pen_guard_routes(vm, op, bound);
 }
 
 static void bind_ops(struct pen_vm *vm) {

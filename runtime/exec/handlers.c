@@ -127,7 +127,7 @@ static bool publish_stats(struct pen_vm *vm, const struct pen_action *action) {
   const struct pen_plan *plan = vm->plan;
   if (pen_has_losses(plan, vm->profile, vm->endpoint->global)) {
     const uint32_t count = vm->profile->microbatch_count;
-    double *losses = own_stats(vm) + plan->weight_count;
+    double *losses = own_stats(vm) + pen_entry_count(plan);
     vm->device->copy(losses, vm->arena + plan->loss_offset, count * sizeof *losses,
                      vm->streams.compute);
     if (count < plan->loss_count) { /* another profile has more */
@@ -187,7 +187,7 @@ static bool update(struct pen_vm *vm, const struct pen_action *action) {
   if (!pen_collective_begin(vm, action)) {
     return false;
   }
-  vm->device->clip_scale(vm->adamw, vm->base, vm->step_stats, vm->plan->weight_count,
+  vm->device->clip_scale(vm->adamw, vm->base, vm->step_stats, pen_entry_count(vm->plan),
                          pen_group_size(vm->plan, PEN_SHARD), pen_step_stats_first(vm->plan, 1),
                          optimizer->clip_norm, optimizer->norm == PEN_NORM_INFINITE,
                          vm->streams.compute);

@@ -25,6 +25,8 @@ libruntime_a_SOURCES += \
   %reldir%/operands.h \
   %reldir%/optimizer_step.c \
   %reldir%/optimizer_step.h \
+  %reldir%/route_guard.c \
+  %reldir%/route_guard.h \
   %reldir%/send_hazards.c \
   %reldir%/send_hazards.h \
   %reldir%/tensor_sum.c \

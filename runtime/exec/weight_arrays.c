@@ -65,18 +65,29 @@ void pen_update_tensors(const struct pen_vm *vm, const struct pen_adamw_tensor *
 
 /* ---- the lists of NORM and UPDATE ---- */
 
-/* Of each weight that the rank owns the replica's shard; the first group measures for all. */
+/* Of each tensor of a weight what the replica's shard has; the first group measures for all. */
+static void list_norms_of(struct pen_vm *vm, uint32_t weight, struct pen_norm_tensor *norms) {
+  const struct pen_weight *w = &vm->plan->weights[weight];
+  const struct pen_shard shard = pen_shard_of(vm->plan, weight, vm->replica);
+  const float *x = gradient_shard(vm, weight, shard);
+  const uint64_t elements = w->count / pen_tensor_count(w);
+  for (uint32_t n = 0; n < pen_tensor_count(w); n++) {
+    const struct pen_shard tensor = {n * elements, elements}, has = pen_shard_common(shard, tensor);
+    norms[vm->norm_count++] =
+        (struct pen_norm_tensor){.x = x + (has.first - shard.first),
+                                 .count = pen_vm_member(vm, PEN_SAME_SHARD) == 0 ? has.count : 0,
+                                 .index = pen_first_entry(vm->plan, weight) + n};
+  }
+}
+
+/* Of each weight that the rank owns. */
 static void list_norms(struct pen_vm *vm) {
-  struct pen_norm_tensor *norms =
-      pen_allocate(vm->weight_count + 1u, sizeof *norms, "%u weights", vm->weight_count);
+  const uint32_t most = vm->weight_count + vm->plan->stacked;
+  struct pen_norm_tensor *norms = pen_allocate(most + 1u, sizeof *norms, "%u tensors", most);
   for (uint32_t i = 0; i < vm->weight_count; i++) {
     const uint32_t weight = vm->weights[i];
-    const struct pen_shard shard = pen_shard_of(vm->plan, weight, vm->replica);
     if (pen_vm_owns_weight(vm, weight)) {
-      norms[vm->norm_count++] = (struct pen_norm_tensor){
-          .x = gradient_shard(vm, weight, shard),
-          .count = pen_vm_member(vm, PEN_SAME_SHARD) == 0 ? shard.count : 0,
-          .index = weight};
+      list_norms_of(vm, weight, norms);
     }
   }
   vm->norms = norms;

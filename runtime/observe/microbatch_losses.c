@@ -51,7 +51,7 @@ size_t pen_microbatch_losses_write(const struct pen_microbatch_losses *losses, c
   const char *separator = member;
   size_t used = 0;
   for (uint32_t d = 0; d < pen_group_size(plan, PEN_DATA); d++) {
-    const double *sums = stats + pen_step_stats_first(plan, d) + plan->weight_count;
+    const double *sums = stats + pen_step_stats_first(plan, d) + pen_entry_count(plan);
     for (uint32_t m = 0; m < losses->counts[step % PEN_STEP_STATS_DEPTH]; m++) {
       const uint64_t count = targets[d * plan->loss_count + m];
       used += (size_t)snprintf(text + used, bytes - used, "%s", separator);

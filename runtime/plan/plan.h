@@ -45,6 +45,11 @@
  * a row in `ties`; what SEND_G and SEND_V send of the splits lies side by side, each aligned, so
  * that one message has all of it.
  *
+ * Stacks. A matrix of all experts of a layer is one weight, and in the files a tensor an expert.
+ * The name of the weight has a `*` where the name of a tensor has its number; tensor_dim is that of
+ * each. They are consecutive in the files, too, rising. The step statistics, and the checksums of a
+ * checkpoint, have an entry a tensor; without stacks an entry a weight.
+ *
  * Processes. groups.def has the coordinates of a process, its number, the global rank, and its
  * groups. Its pipeline rank is the "rank" of the tables, its data rank that of its replica.
  *
@@ -73,6 +78,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "kernels/ops.h"
 #include "runtime/plan/groups.h"
@@ -85,6 +92,7 @@ enum {
   PEN_PAGE_BYTES = 4096,
   PEN_PROMPTS_MAX = 64, /* texts that a step of generation continues */
   PEN_GROUPS_MAX = 64,  /* groups of so many texts in flight */
+  PEN_TENSOR_NAME_BYTES = 512,
 };
 #define PEN_NONE UINT32_MAX /* no such index: program, message, tensor, credit */
 
@@ -248,10 +256,10 @@ struct pen_forecast {
   const double *const *times;
 };
 
-/* Step statistics. Each replica has one f64 a weight (of its shard of the gradient the sum of
- * squares or the largest magnitude, written by the owner), then loss_count f64, one a microbatch
- * (the loss, written by the rank of the last stage; 0 past the microbatches of the profile). Every
- * rank can read them after WAIT_NORM. */
+/* Step statistics. Each replica has one f64 a tensor ("Stacks"; of its shard of the gradient the
+ * sum of squares or the largest magnitude, written by the owner), then loss_count f64, one a
+ * microbatch (the loss, written by the rank of the last stage; 0 past the microbatches of the
+ * profile). Every rank can read them after WAIT_NORM. */
 
 /* The tables. */
 #define PEN_TABLE(tag, kind, name, rows, meaning) struct pen_##tag {
@@ -269,9 +277,38 @@ static inline uint64_t pen_tensor_element(const struct pen_weight *weight, uint6
          element % weight->run_count;
 }
 
-/* The elements of the tensor that a weight is, or is a split of. */
+/* The tensors of the files that a weight is: 1, also of a split of one. */
+static inline uint32_t pen_tensor_count(const struct pen_weight *weight) {
+  return weight->stack > 0 ? weight->stack : 1;
+}
+
+/* The elements of the tensor that a weight is, or is a split of; of all tensors of a stack. */
 static inline uint64_t pen_tensor_elements(const struct pen_weight *weight) {
-  return weight->tensor_dim[0] * (weight->dim_count > 1 ? weight->tensor_dim[1] : 1);
+  return pen_tensor_count(weight) * weight->tensor_dim[0] *
+         (weight->dim_count > 1 ? weight->tensor_dim[1] : 1);
+}
+
+/* The elements of one of them. */
+static inline uint64_t pen_one_tensor_elements(const struct pen_weight *weight) {
+  return pen_tensor_elements(weight) / pen_tensor_count(weight);
+}
+
+/* Entries of the step statistics: the first of a weight, and all. */
+static inline uint32_t pen_first_entry(const struct pen_plan *plan, uint32_t weight) {
+  return weight + plan->weights[weight].stacked_before;
+}
+static inline uint32_t pen_entry_count(const struct pen_plan *plan) {
+  return plan->weight_count + plan->stacked;
+}
+
+/* Writes the name of a tensor of a weight; false: it has no room. */
+static inline bool pen_tensor_name(char *to, size_t bytes, const struct pen_weight *weight,
+                                   uint32_t number) {
+  const char *star = weight->stack > 0 ? strchr(weight->tensor, '*') : NULL;
+  const int length = star ? snprintf(to, bytes, "%.*s%u%s", (int)(star - weight->tensor),
+                                     weight->tensor, number, star + 1)
+                          : snprintf(to, bytes, "%s", weight->tensor);
+  return length >= 0 && (size_t)length < bytes;
 }
 
 static inline bool pen_has_message(const struct pen_action *action) {

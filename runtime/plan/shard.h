@@ -9,6 +9,13 @@ struct pen_shard {
   uint64_t first, count;
 };
 
+/* The elements that two have in common; none: `first` is that of one of them. */
+static inline struct pen_shard pen_shard_common(struct pen_shard a, struct pen_shard b) {
+  const uint64_t first = a.first > b.first ? a.first : b.first, past_a = a.first + a.count,
+                 past_b = b.first + b.count, past = past_a < past_b ? past_a : past_b;
+  return past > first ? (struct pen_shard){first, past - first} : (struct pen_shard){a.first, 0};
+}
+
 /* Shard `index` of `shards` of a tensor of `count` elements. Bounds are multiples of
  * PEN_NORM_BLOCK, so that the sum of squares of a tensor has the same bits for any number of
  * shards. */
@@ -33,26 +40,52 @@ static inline uint64_t pen_shard_bytes(uint64_t count, uint32_t shards) {
   return pen_aligned(pen_shard_most(count, shards) * sizeof(float));
 }
 
-/* How a tensor is divided. */
+/* How a weight is divided: blocks begin anew at each tensor of a stack. */
 struct pen_division {
   uint64_t count; /* elements */
-  uint32_t sole_owner, shards;
+  uint32_t sole_owner, shards, tensors;
 };
+
+/* Where a block begins; past the last: where that ends. */
+static inline uint64_t pen_block_first(struct pen_division d, uint64_t blocks, uint64_t block) {
+  const uint64_t each = blocks / d.tensors;
+  return block / each * (d.count / d.tensors) + block % each * PEN_NORM_BLOCK;
+}
+
+static inline uint64_t pen_blocks_in(struct pen_division d) {
+  return d.tensors * ((d.count / d.tensors + PEN_NORM_BLOCK - 1) / PEN_NORM_BLOCK);
+}
 
 /* Shard `index` of it: with a sole owner its first is all of it. */
 static inline struct pen_shard pen_shard_in(struct pen_division d, uint32_t index) {
-  return d.sole_owner ? (struct pen_shard){0, index == 0 ? d.count : 0}
-                      : pen_shard_at(d.count, d.shards, index);
+  if (d.sole_owner) return (struct pen_shard){0, index == 0 ? d.count : 0};
+  if (d.tensors == 1) return pen_shard_at(d.count, d.shards, index);
+  const uint64_t blocks = pen_blocks_in(d),
+                 first = pen_block_first(d, blocks, blocks * index / d.shards),
+                 past = pen_block_first(d, blocks, blocks * (index + 1) / d.shards);
+  return (struct pen_shard){first, past - first};
 }
 
 /* Elements of the largest. */
 static inline uint64_t pen_largest_in(struct pen_division d) {
-  return d.sole_owner ? d.count : pen_shard_most(d.count, d.shards);
+  uint64_t most = 0;
+  if (d.sole_owner || d.tensors == 1)
+    return d.sole_owner ? d.count : pen_shard_most(d.count, d.shards);
+  for (uint32_t index = 0; index < d.shards; index++) {
+    const uint64_t count = pen_shard_in(d, index).count;
+    most = count > most ? count : most;
+  }
+  return most;
+}
+
+/* The most blocks of one. */
+static inline uint64_t pen_most_blocks_in(struct pen_division d) {
+  return d.sole_owner ? pen_blocks_in(d) : (pen_blocks_in(d) + d.shards - 1) / d.shards;
 }
 
 static inline struct pen_division pen_division_of(const struct pen_weight *weight,
                                                   uint32_t shards) {
-  return (struct pen_division){weight->count, weight->sole_owner, shards};
+  return (struct pen_division){weight->count, weight->sole_owner, shards, pen_tensor_count(weight)};
 }
 
 /* The shard of weight `weight` (its index) that a data rank, or the member of its shard group that

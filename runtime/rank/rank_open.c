@@ -92,7 +92,8 @@ static void identify(const struct pen_run *run, struct pen_startup_fingerprint *
       &manifest, run->checkpoint_path, run->plan,
       run->profile->kind == PEN_TRAIN ? PEN_CHECKPOINT_EXP_AVG_SQ : PEN_CHECKPOINT_VALUE);
   sha256_init(&hash);
-  sha256_update(&hash, (size_t)PEN_CHECKPOINT_TENSORS * run->plan->weight_count * PEN_DIGEST_BYTES,
+  sha256_update(&hash,
+                (size_t)PEN_CHECKPOINT_TENSORS * pen_entry_count(run->plan) * PEN_DIGEST_BYTES,
                 manifest.digests[0]);
   if (manifest.updates != NULL) {
     sha256_update(&hash, run->plan->weight_count * sizeof *manifest.updates,

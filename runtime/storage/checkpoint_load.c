@@ -29,8 +29,9 @@ static bool has_no_moments(const struct pen_safetensors *stored, const struct pe
   bool none = true;
   for (enum pen_checkpoint_tensor part = PEN_CHECKPOINT_EXP_AVG; part < PEN_CHECKPOINT_TENSORS;
        part++) {
-    none = none && (pen_checkpoint_suffix(weight->optimizer, part) == NULL ||
-                    !pen_safetensors_has(stored, pen_checkpoint_tensor_name(name, weight, part)));
+    none =
+        none && (pen_checkpoint_suffix(weight->optimizer, part) == NULL ||
+                 !pen_safetensors_has(stored, pen_checkpoint_tensor_name(name, weight, 0, part)));
   }
   return none;
 }
@@ -61,8 +62,8 @@ static void refuse_other_moments(const struct pen_safetensors *stored, const cha
     char name[PEN_STORED_NAME_BYTES];
     as_other.optimizer = (uint8_t)other;
     if (!same_ending(other, weight->optimizer) &&
-        pen_safetensors_has(stored,
-                            pen_checkpoint_tensor_name(name, &as_other, PEN_CHECKPOINT_EXP_AVG))) {
+        pen_safetensors_has(
+            stored, pen_checkpoint_tensor_name(name, &as_other, 0, PEN_CHECKPOINT_EXP_AVG))) {
       int second = other + 1;
       while (second < PEN_OPTIMIZERS && !same_ending(other, second)) {
         second++;
@@ -77,13 +78,22 @@ static void refuse_other_moments(const struct pen_safetensors *stored, const cha
   }
 }
 
+/* Fails if the file lacks a part of a tensor of a weight. */
+static void expect_tensors(struct pen_safetensors *stored, const struct pen_weight *weight,
+                           enum pen_checkpoint_tensor part) {
+  char name[PEN_STORED_NAME_BYTES];
+  for (uint32_t n = 0; n < pen_tensor_count(weight); n++) {
+    pen_safetensors_expect(stored, pen_checkpoint_tensor_name(name, weight, n, part),
+                           weight->dim_count, weight->tensor_dim);
+  }
+}
+
 /* Opens one tensor file of a checkpoint and compares it with the plan: it has every tensor, and no
  * other. Other weights may have been frozen when it was saved than are now. */
 static struct pen_safetensors *open_checked(char path[PATH_MAX], const char *folder, int file,
                                             const struct pen_plan *plan,
                                             enum pen_checkpoint_tensor first,
                                             enum pen_checkpoint_tensor last) {
-  char name[PEN_STORED_NAME_BYTES];
   if (pen_path_join(path, folder, pen_checkpoint_files[file])) {
     pen_fail(PEN_EXIT_NO_INPUT, "%s: %s", folder, strerror(errno));
   }
@@ -95,8 +105,7 @@ static struct pen_safetensors *open_checked(char path[PATH_MAX], const char *fol
     }
     for (enum pen_checkpoint_tensor part = first; part <= last; part++) {
       if (is_stored(stored, weight, part)) {
-        pen_safetensors_expect(stored, pen_checkpoint_tensor_name(name, weight, part),
-                               weight->dim_count, weight->tensor_dim);
+        expect_tensors(stored, weight, part);
       }
     }
   }
@@ -109,14 +118,12 @@ static void expect_moments(struct pen_safetensors *stored, const struct pen_mani
                            const struct pen_plan *plan, uint32_t weight_index) {
   static const unsigned char none[PEN_DIGEST_BYTES];
   const struct pen_weight *weight = &plan->weights[weight_index];
-  char name[PEN_STORED_NAME_BYTES];
   for (enum pen_checkpoint_tensor part = PEN_CHECKPOINT_EXP_AVG; part < PEN_CHECKPOINT_TENSORS;
        part++) {
+    const size_t first = pen_checkpoint_digest_of(plan, weight_index, 0, part);
     if (pen_checkpoint_tensor_exists(weight, part) &&
-        memcmp(manifest->digests[PEN_CHECKPOINT_TENSORS * weight_index + part], none,
-               sizeof none) != 0) {
-      pen_safetensors_expect(stored, pen_checkpoint_tensor_name(name, weight, part),
-                             weight->dim_count, weight->tensor_dim);
+        memcmp(manifest->digests[first], none, sizeof none) != 0) {
+      expect_tensors(stored, weight, part);
     }
   }
 }
@@ -319,21 +326,21 @@ static void read_part(struct pen_safetensors *stored, const struct pen_manifest 
                       enum pen_checkpoint_tensor part, const char *path,
                       struct pen_whole_tensor *whole, float *to) {
   const struct pen_weight *weight = &plan->weights[weight_index];
-  char name[PEN_STORED_NAME_BYTES];
-  unsigned char digest[PEN_DIGEST_BYTES];
   if (!is_stored(stored, weight, part)) {
     expect_moments(stored, manifest, plan, weight_index);
     memset(to, 0, weight->count * sizeof *to);
     return;
   }
+  char name[PEN_STORED_NAME_BYTES];
+  unsigned char digest[PEN_DIGEST_BYTES];
   bool known;
   float *all = pen_tensor_destination(whole, weight, to, &known);
-  if (!known) {
-    pen_checkpoint_tensor_name(name, weight, part);
+  for (uint32_t n = 0; !known && n < pen_tensor_count(weight); n++) {
+    pen_checkpoint_tensor_name(name, weight, n, part);
     pen_safetensors_read(
-        stored, pen_safetensors_expect(stored, name, weight->dim_count, weight->tensor_dim), all,
-        digest);
-    pen_manifest_expect(manifest, plan, weight_index, part, path, digest);
+        stored, pen_safetensors_expect(stored, name, weight->dim_count, weight->tensor_dim),
+        all + n * pen_one_tensor_elements(weight), digest);
+    pen_manifest_expect(manifest, plan, weight_index, n, part, path, digest);
   }
   pen_tensor_read(whole, weight, to);
 }

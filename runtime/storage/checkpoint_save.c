@@ -157,7 +157,8 @@ static bool is_cut(const struct pen_plan *plan, uint32_t weight_index,
 /* Writes what this data rank writes of one part of a weight. */
 static int write_part(const struct save *save, const struct pen_plan *plan, uint32_t weight_index,
                       enum pen_checkpoint_tensor part, uint32_t global, int fd,
-                      const struct pen_arena_view *view, unsigned char digest[PEN_DIGEST_BYTES]) {
+                      const struct pen_arena_view *view,
+                      unsigned char (*digests)[PEN_DIGEST_BYTES]) {
   const struct pen_weight *weight = &plan->weights[weight_index];
   unsigned char unused[PEN_DIGEST_BYTES];
   struct pen_shard kept = pen_checkpoint_tensor_kept(plan, weight_index, part,
@@ -172,9 +173,14 @@ static int write_part(const struct save *save, const struct pen_plan *plan, uint
   }
   for (uint64_t first = kept.first; first < past && result == 0;) {
     const struct pen_tensor_run run = pen_first_run(weight, first, past - first);
-    result = write_tensor(save, weight, fd, view, arena + (first - kept.first) * sizeof(float),
-                          run.count * sizeof(float), file + run.tensor_element * sizeof(float),
-                          is_cut(plan, weight_index, part) ? unused : digest);
+    const uint32_t number =
+        (uint32_t)(weight->stack > 0 ? run.tensor_element / pen_one_tensor_elements(weight) : 0);
+    result =
+        write_tensor(save, weight, fd, view, arena + (first - kept.first) * sizeof(float),
+                     run.count * sizeof(float), file + run.tensor_element * sizeof(float),
+                     is_cut(plan, weight_index, part)
+                         ? unused
+                         : digests[pen_checkpoint_digest_of(plan, weight_index, number, part)]);
     first += run.count;
   }
   return result;
@@ -193,8 +199,7 @@ static bool write_parts(const struct save *save, int file, const struct pen_plan
   for (uint32_t i = 0; i < plan->weight_count && !result; i++) {
     for (enum pen_checkpoint_tensor part = first;
          part <= last && pen_owns_weight(plan, &plan->weights[i], global) && !result; part++) {
-      result = write_part(save, plan, i, part, global, fd, view,
-                          digests[PEN_CHECKPOINT_TENSORS * i + part]);
+      result = write_part(save, plan, i, part, global, fd, view, digests);
     }
   }
   result = fd < 0 ? -1 : pen_file_sync_close(fd, result);
@@ -270,10 +275,10 @@ bool pen_checkpoint_digest(const struct pen_plan *plan, uint32_t global, const c
       const struct pen_weight *weight = &plan->weights[i];
       bool reads = pen_is_writer(plan, i, global) && weight->split == 0 &&
                    pen_checkpoint_tensor_exists(weight, part) && is_cut(plan, i, part);
-      if (reads) {
-        result = hash_file(fd, pen_checkpoint_file_offset(weight, part),
-                           pen_tensor_elements(weight) * sizeof(float),
-                           digests[PEN_CHECKPOINT_TENSORS * i + part]);
+      const uint64_t bytes = pen_one_tensor_elements(weight) * sizeof(float);
+      for (uint32_t n = 0; reads && n < pen_tensor_count(weight) && result == 0; n++) {
+        result = hash_file(fd, pen_checkpoint_file_offset(weight, part) + n * bytes, bytes,
+                           digests[pen_checkpoint_digest_of(plan, i, n, part)]);
       }
     }
     good = result == 0 || failed(failure, PEN_EXIT_CANNOT_WRITE, path);

@@ -3,6 +3,7 @@
 #include "runtime/storage/checkpoint_tensors.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "runtime/base/check.h"
 
@@ -25,12 +26,15 @@ bool pen_checkpoint_tensor_exists(const struct pen_weight *weight,
 }
 
 const char *pen_checkpoint_tensor_name(char name[PEN_STORED_NAME_BYTES],
-                                       const struct pen_weight *weight,
+                                       const struct pen_weight *weight, uint32_t number,
                                        enum pen_checkpoint_tensor part) {
   const char *suffix = suffixes[weight->optimizer][part];
-  int length =
-      snprintf(name, PEN_STORED_NAME_BYTES, "%s%s%s", weight->tensor, *suffix ? "." : "", suffix);
-  if (length < 0 || length >= PEN_STORED_NAME_BYTES) {
+  const size_t ending = *suffix ? strlen(suffix) + 1 : 0;
+  const bool fits = pen_tensor_name(name, PEN_STORED_NAME_BYTES - ending, weight, number);
+  if (fits && ending > 0) {
+    strcat(strcat(name, "."), suffix);
+  }
+  if (!fits) {
     pen_fail(PEN_EXIT_INTERNAL, "tensor %.80s...: its name is too long", weight->tensor);
   }
   return name;

@@ -9,7 +9,7 @@
 #include "runtime/plan/plan.h"
 #include "runtime/plan/shard.h"
 
-/* The order is that of the digests: [PEN_CHECKPOINT_TENSORS * weight_index + part]. The value lies
+/* The order is that of the digests: pen_checkpoint_digest_of(). The value lies
  * in model.safetensors, the moments in optimizer.safetensors. */
 enum pen_checkpoint_tensor {
   PEN_CHECKPOINT_VALUE,
@@ -27,11 +27,17 @@ const char *pen_checkpoint_suffix(int optimizer, enum pen_checkpoint_tensor part
 /* What a frozen weight lacks, and one whose optimizer keeps nothing: moments. */
 bool pen_checkpoint_tensor_exists(const struct pen_weight *weight, enum pen_checkpoint_tensor part);
 
-/* NAME, or NAME and the suffix, which the optimizer has, NAME that of the weight's tensor. Fails
- * (PEN_EXIT_INTERNAL) on a name longer than that. */
+/* NAME, or NAME and the suffix, which the optimizer has, NAME that of tensor `number` of the weight
+ * (plan.h, Stacks; else 0). Fails (PEN_EXIT_INTERNAL) on a name longer than that. */
 const char *pen_checkpoint_tensor_name(char name[PEN_STORED_NAME_BYTES],
-                                       const struct pen_weight *weight,
+                                       const struct pen_weight *weight, uint32_t number,
                                        enum pen_checkpoint_tensor part);
+
+/* The place of its digest. */
+static inline size_t pen_checkpoint_digest_of(const struct pen_plan *plan, uint32_t weight_index,
+                                              uint32_t number, enum pen_checkpoint_tensor part) {
+  return PEN_CHECKPOINT_TENSORS * ((size_t)pen_first_entry(plan, weight_index) + number) + part;
+}
 
 /* Whether a data rank keeps its own shard of the part alone, and which elements it keeps: from the
  * part's offset on. */

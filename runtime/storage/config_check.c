@@ -13,7 +13,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/files.h"
 
-enum { VALUE_BYTES = 64, NAMED_MAX = 8 };
+enum { VALUE_BYTES = 512, NAMED_MAX = 8 };
 
 /* The value of model.NAME in the plan's settings; false: they have none. */
 static bool plan_value(const struct pen_plan *plan, const char *name, char value[VALUE_BYTES]) {

@@ -46,13 +46,24 @@ static void fill(const struct pen_device *device, void *stream, float *out,
   }
 }
 
+/* The key of a tensor of a weight is of its name. */
+static void key_of(uint32_t key[2], uint64_t seed, const struct pen_weight *weight,
+                   uint32_t number) {
+  char name[PEN_TENSOR_NAME_BYTES];
+  pen_tensor_name(name, sizeof name, weight, number);
+  pen_key(key, seed, name);
+}
+
 /* Elements first to first + count of a weight, into the chunk: each by its place in the tensor. */
 static void fill_chunk(const struct pen_loading *to, const struct pen_weight *weight,
-                       uint64_t first, uint64_t count, const uint32_t key[2]) {
+                       uint64_t first, uint64_t count, uint64_t seed) {
+  const uint64_t elements = pen_one_tensor_elements(weight);
   for (uint64_t done = 0; done < count;) {
     const struct pen_tensor_run run = pen_first_run(weight, first + done, count - done);
-    fill(to->device, to->stream, to->chunk + done, weight, run.tensor_element, (size_t)run.count,
-         key);
+    uint32_t key[2];
+    key_of(key, seed, weight, (uint32_t)(run.tensor_element / elements));
+    fill(to->device, to->stream, to->chunk + done, weight, run.tensor_element % elements,
+         (size_t)run.count, key);
     done += run.count;
   }
 }
@@ -60,13 +71,11 @@ static void fill_chunk(const struct pen_loading *to, const struct pen_weight *we
 void pen_weights_initial(const struct pen_loading *to, uint64_t seed) {
   for (uint32_t i = 0; i < to->plan->weight_count; i++) {
     const struct pen_weight *weight = &to->plan->weights[i];
-    uint32_t key[2];
-    pen_key(key, seed, weight->tensor);
     for (uint64_t first = 0, n; first < weight->count; first += n) {
       n = weight->count - first;
       n = n < PEN_LOADING_ELEMENTS ? n : PEN_LOADING_ELEMENTS;
       if (pen_loading_keeps(to, i, PEN_CHECKPOINT_VALUE, first, n)) {
-        fill_chunk(to, weight, first, n, key);
+        fill_chunk(to, weight, first, n, seed);
         pen_loading_store(to, i, PEN_CHECKPOINT_VALUE, first, n, to->chunk);
       }
     }
@@ -75,18 +84,18 @@ void pen_weights_initial(const struct pen_loading *to, uint64_t seed) {
 
 /* ---- writing ---- */
 
-/* The tensor of a weight. */
-static int write_tensor(int fd, const struct pen_weight *weight, uint64_t seed) {
+/* A tensor of a weight. */
+static int write_tensor(int fd, const struct pen_weight *weight, uint32_t number, uint64_t seed) {
   static float chunk[CHUNK_ELEMENTS];
-  const uint64_t elements = pen_tensor_elements(weight);
+  const uint64_t elements = pen_one_tensor_elements(weight);
   uint32_t key[2];
-  pen_key(key, seed, weight->tensor);
+  key_of(key, seed, weight, number);
   for (uint64_t first = 0; first < elements; first += CHUNK_ELEMENTS) {
     uint64_t left = elements - first;
     size_t count = left < CHUNK_ELEMENTS ? (size_t)left : CHUNK_ELEMENTS;
     fill(&pen_cpu, NULL, chunk, weight, first, count, key);
     if (pen_file_write_at(fd, chunk, count * sizeof *chunk,
-                          weight->value_file + first * sizeof *chunk)) {
+                          weight->value_file + (number * elements + first) * sizeof *chunk)) {
       return -1;
     }
   }
@@ -99,7 +108,10 @@ static int write_model(int fd, const struct pen_plan *plan, uint64_t seed, bool 
     result = pen_safetensors_start(fd, plan->model_header, pen_model_data_offset(plan));
   }
   for (uint32_t i = 0; i < plan->weight_count && !result; i++) {
-    result = plan->weights[i].split > 0 ? 0 : write_tensor(fd, &plan->weights[i], seed);
+    const uint32_t count = plan->weights[i].split > 0 ? 0 : pen_tensor_count(&plan->weights[i]);
+    for (uint32_t n = 0; n < count && !result; n++) {
+      result = write_tensor(fd, &plan->weights[i], n, seed);
+    }
   }
   return pen_file_sync_close(fd, result);
 }

@@ -59,10 +59,11 @@ static void add_updates(struct pen_writer *text, const struct pen_plan *plan,
   pen_writer_text(text, "\"updates\": {");
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     const struct pen_weight *weight = &plan->weights[i];
-    if (weight->split == 0 && !weight->frozen) {
+    const bool is_listed = weight->split == 0 && !weight->frozen;
+    for (uint32_t n = 0; is_listed && n < pen_tensor_count(weight); n++) {
       const uint64_t count = updates->most - pen_lag_of(updates->lag, i);
       pen_writer_text(text, separator);
-      pen_writer_json(text, pen_checkpoint_tensor_name(name, weight, PEN_CHECKPOINT_VALUE));
+      pen_writer_json(text, pen_checkpoint_tensor_name(name, weight, n, PEN_CHECKPOINT_VALUE));
       pen_writer_print(text, ": %" PRIu64, count);
       add_update_count(&hash, name, count);
       separator = ",\n    ";
@@ -128,11 +129,25 @@ static void write_place(struct pen_writer *text, const struct pen_data_place *pl
   pen_writer_text(text, "}");
 }
 
+/* Those of a tensor. */
+static void add_checksums(struct pen_writer *text, const struct pen_plan *plan, uint32_t weight,
+                          uint32_t number, const char **separator,
+                          unsigned char (*digests)[PEN_DIGEST_BYTES]) {
+  char name[PEN_STORED_NAME_BYTES];
+  for (enum pen_checkpoint_tensor part = 0; part < PEN_CHECKPOINT_TENSORS; part++) {
+    if (pen_checkpoint_tensor_exists(&plan->weights[weight], part)) {
+      pen_writer_text(text, *separator);
+      add_hex_member(text, pen_checkpoint_tensor_name(name, &plan->weights[weight], number, part),
+                     digests[pen_checkpoint_digest_of(plan, weight, number, part)]);
+      *separator = ",\n    ";
+    }
+  }
+}
+
 int pen_manifest_write(int fd, const struct pen_plan *plan,
                        const struct pen_checkpoint_state *state,
                        unsigned char (*digests)[PEN_DIGEST_BYTES]) {
   struct pen_writer text;
-  char name[PEN_STORED_NAME_BYTES];
   unsigned char checksum[PEN_DIGEST_BYTES];
   state_checksum(checksum, state->step, state->cursor, plan->model_digest);
   pen_writer_open(&text, fd);
@@ -147,13 +162,9 @@ int pen_manifest_write(int fd, const struct pen_plan *plan,
   pen_writer_text(&text, ",\n  \"checksums\": {");
   const char *separator = "\n    ";
   for (uint32_t i = 0; i < plan->weight_count; i++) {
-    for (enum pen_checkpoint_tensor part = 0; part < PEN_CHECKPOINT_TENSORS; part++) {
-      if (plan->weights[i].split == 0 && pen_checkpoint_tensor_exists(&plan->weights[i], part)) {
-        pen_writer_text(&text, separator);
-        add_hex_member(&text, pen_checkpoint_tensor_name(name, &plan->weights[i], part),
-                       digests[PEN_CHECKPOINT_TENSORS * i + part]);
-        separator = ",\n    ";
-      }
+    const uint32_t count = plan->weights[i].split == 0 ? pen_tensor_count(&plan->weights[i]) : 0;
+    for (uint32_t n = 0; n < count; n++) {
+      add_checksums(&text, plan, i, n, &separator, digests);
     }
   }
   pen_writer_text(&text, "\n  }\n}\n");
@@ -256,43 +267,82 @@ static void parse_place(struct pen_data_place *place, const char *path, const js
   }
 }
 
+/* Of a tensor of a weight. */
+static void parse_checksum(struct pen_manifest *manifest, const char *path, const json_t *checksums,
+                           const struct pen_plan *plan, uint32_t weight, uint32_t number,
+                           enum pen_checkpoint_tensor part) {
+  char name[PEN_STORED_NAME_BYTES];
+  const json_t *checksum = json_object_get(
+      checksums, pen_checkpoint_tensor_name(name, &plan->weights[weight], number, part));
+  const bool needed = part == PEN_CHECKPOINT_VALUE || checksum != NULL;
+  const size_t at = pen_checkpoint_digest_of(plan, weight, number, part);
+  if (needed && parse_digest(manifest->digests[at], checksum)) {
+    pen_fail(PEN_EXIT_DATA, "%s: tensor %s: no checksum, or none of 64 hexadecimal digits", path,
+             name);
+  }
+}
+
 static void parse_checksums(struct pen_manifest *manifest, const char *path, const json_t *root,
                             const struct pen_plan *plan, enum pen_checkpoint_tensor last) {
-  char name[PEN_STORED_NAME_BYTES];
   const json_t *checksums = json_object_get(root, "checksums");
   manifest->digests =
-      calloc((size_t)plan->weight_count * PEN_CHECKPOINT_TENSORS + 1, sizeof *manifest->digests);
+      calloc((size_t)pen_entry_count(plan) * PEN_CHECKPOINT_TENSORS + 1, sizeof *manifest->digests);
   if (manifest->digests == NULL) {
     pen_fail(PEN_EXIT_SYSTEM, "%s: out of memory", path);
   }
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     for (enum pen_checkpoint_tensor part = 0; part <= last; part++) {
-      const struct pen_weight *weight = &plan->weights[i];
-      if (pen_checkpoint_suffix(weight->optimizer, part) == NULL) {
-        continue;
-      }
-      const json_t *checksum =
-          json_object_get(checksums, pen_checkpoint_tensor_name(name, weight, part));
-      const bool needed = part == PEN_CHECKPOINT_VALUE || checksum != NULL;
-      if (needed && parse_digest(manifest->digests[PEN_CHECKPOINT_TENSORS * i + part], checksum)) {
-        pen_fail(PEN_EXIT_DATA, "%s: tensor %s: no checksum, or none of 64 hexadecimal digits",
-                 path, name);
+      const bool has = pen_checkpoint_suffix(plan->weights[i].optimizer, part) != NULL;
+      for (uint32_t n = 0; has && n < pen_tensor_count(&plan->weights[i]); n++) {
+        parse_checksum(manifest, path, checksums, plan, i, n, part);
       }
     }
   }
 }
 
 /* Whether the weight was trained when it was saved: the manifest lists its moments. */
-static bool has_moments(const struct pen_manifest *manifest, uint32_t weight_index) {
+static bool has_moments(const struct pen_manifest *manifest, const struct pen_plan *plan,
+                        uint32_t weight_index) {
   static const unsigned char none[PEN_DIGEST_BYTES];
-  return memcmp(manifest->digests[PEN_CHECKPOINT_TENSORS * weight_index + PEN_CHECKPOINT_EXP_AVG],
-                none, sizeof none) != 0;
+  const size_t at = pen_checkpoint_digest_of(plan, weight_index, 0, PEN_CHECKPOINT_EXP_AVG);
+  return memcmp(manifest->digests[at], none, sizeof none) != 0;
+}
+
+/* Of a tensor of a weight; how often it was updated. All tensors of a stack were together. */
+static void parse_update(struct pen_manifest *manifest, const char *path, const json_t *updates,
+                         const struct pen_plan *plan, uint32_t i, uint32_t number,
+                         struct sha256_ctx *hash) {
+  char name[PEN_STORED_NAME_BYTES];
+  const struct pen_weight *weight = &plan->weights[i];
+  const json_t *value = json_object_get(
+      updates, pen_checkpoint_tensor_name(name, weight, number, PEN_CHECKPOINT_VALUE));
+  const json_int_t count =
+      updates == NULL ? (json_int_t)manifest->state.step : json_integer_value(value);
+  if (!has_moments(manifest, plan, i) && value == NULL) {
+    return;
+  }
+  if ((updates != NULL && !json_is_integer(value)) || count < 0 ||
+      (uint64_t)count > manifest->state.step) {
+    pen_fail(PEN_EXIT_DATA, "%s: updates: %s: must be a whole number, at most step = %llu", path,
+             name, (unsigned long long)manifest->state.step);
+  }
+  /* Moments that start at zero have had no update. */
+  const bool starts = !has_moments(manifest, plan, i) &&
+                      pen_checkpoint_tensor_exists(weight, PEN_CHECKPOINT_EXP_AVG);
+  const uint64_t known = starts ? 0 : (uint64_t)count;
+  if (number > 0 && manifest->updates[i] != known) {
+    pen_fail(PEN_EXIT_DATA, "%s: updates: %s: %llu, but %llu of the expert before it", path, name,
+             (unsigned long long)known, (unsigned long long)manifest->updates[i]);
+  }
+  manifest->updates[i] = known;
+  if (weight->split == 0) {
+    add_update_count(hash, name, (uint64_t)count);
+  }
 }
 
 /* After the checksums. Versions that did not count have updated each tensor in each step. */
 static void parse_updates(struct pen_manifest *manifest, const char *path, const json_t *root,
                           const struct pen_plan *plan) {
-  char name[PEN_STORED_NAME_BYTES];
   unsigned char stored[PEN_DIGEST_BYTES], computed[PEN_DIGEST_BYTES];
   struct sha256_ctx hash;
   const json_t *updates = json_object_get(root, "updates"),
@@ -303,24 +353,8 @@ static void parse_updates(struct pen_manifest *manifest, const char *path, const
     pen_fail(PEN_EXIT_SYSTEM, "%s: out of memory", path);
   }
   for (uint32_t i = 0; i < plan->weight_count; i++) {
-    const json_t *value = json_object_get(
-        updates, pen_checkpoint_tensor_name(name, &plan->weights[i], PEN_CHECKPOINT_VALUE));
-    const json_int_t count =
-        updates == NULL ? (json_int_t)manifest->state.step : json_integer_value(value);
-    if (!has_moments(manifest, i) && value == NULL) {
-      continue;
-    }
-    if ((updates != NULL && !json_is_integer(value)) || count < 0 ||
-        (uint64_t)count > manifest->state.step) {
-      pen_fail(PEN_EXIT_DATA, "%s: updates: %s: must be a whole number, at most step = %llu", path,
-               name, (unsigned long long)manifest->state.step);
-    }
-    /* Moments that start at zero have had no update. */
-    const bool starts = !has_moments(manifest, i) &&
-                        pen_checkpoint_tensor_exists(&plan->weights[i], PEN_CHECKPOINT_EXP_AVG);
-    manifest->updates[i] = starts ? 0 : (uint64_t)count;
-    if (plan->weights[i].split == 0) {
-      add_update_count(&hash, name, (uint64_t)count);
+    for (uint32_t n = 0; n < pen_tensor_count(&plan->weights[i]); n++) {
+      parse_update(manifest, path, updates, plan, i, n, &hash);
     }
   }
   sha256_digest(&hash, PEN_DIGEST_BYTES, computed);
@@ -364,7 +398,7 @@ static json_t *load(char path[PATH_MAX], const char *folder, const struct pen_pl
   enum { DATA_FILE_BYTES = 128 };
   size_t limit =
       65536 + (size_t)PEN_DATA_FILES_MAX * DATA_FILE_BYTES +
-      (size_t)plan->weight_count * (PEN_CHECKPOINT_TENSORS + 1) * 2 * PEN_STORED_NAME_BYTES;
+      (size_t)pen_entry_count(plan) * (PEN_CHECKPOINT_TENSORS + 1) * 2 * PEN_STORED_NAME_BYTES;
   char *text = read_text(path, limit, &count);
   json_t *root = json_loadb(text, count, JSON_REJECT_DUPLICATES, &error);
   if (root == NULL) {
@@ -412,14 +446,14 @@ void pen_manifest_read_state(struct pen_manifest *manifest, const char *folder,
 }
 
 void pen_manifest_expect(const struct pen_manifest *manifest, const struct pen_plan *plan,
-                         uint32_t weight_index, enum pen_checkpoint_tensor part, const char *file,
-                         const unsigned char digest[PEN_DIGEST_BYTES]) {
+                         uint32_t weight_index, uint32_t number, enum pen_checkpoint_tensor part,
+                         const char *file, const unsigned char digest[PEN_DIGEST_BYTES]) {
   char name[PEN_STORED_NAME_BYTES];
-  if (memcmp(digest, manifest->digests[PEN_CHECKPOINT_TENSORS * weight_index + part],
-             PEN_DIGEST_BYTES) != 0) {
+  const size_t at = pen_checkpoint_digest_of(plan, weight_index, number, part);
+  if (memcmp(digest, manifest->digests[at], PEN_DIGEST_BYTES) != 0) {
     pen_fail(PEN_EXIT_DATA,
              "%s: tensor %s: its SHA-256 is not that of manifest.json: the file was damaged", file,
-             pen_checkpoint_tensor_name(name, &plan->weights[weight_index], part));
+             pen_checkpoint_tensor_name(name, &plan->weights[weight_index], number, part));
   }
 }
 

@@ -19,8 +19,8 @@ int pen_manifest_write(int fd, const struct pen_plan *plan,
 struct pen_manifest {
   struct pen_checkpoint_state state; /* without its updates */
   unsigned char model_digest[PEN_DIGEST_BYTES];
-  unsigned char (*digests)[PEN_DIGEST_BYTES]; /* [PEN_CHECKPOINT_TENSORS * weight_count], of the
-                                                 tensors of the weights; zeros
+  unsigned char (*digests)[PEN_DIGEST_BYTES]; /* [PEN_CHECKPOINT_TENSORS * pen_entry_count()],
+                                                 of the tensors of the weights; zeros
                                                  for moments that have none: the weight was frozen,
                                                  or they were not wanted */
   uint64_t *updates; /* [weight_count], as struct pen_update_counts; 0 without moments */
@@ -43,11 +43,11 @@ void pen_manifest_read(struct pen_manifest *manifest, const char *folder,
 void pen_manifest_read_state(struct pen_manifest *manifest, const char *folder,
                              const struct pen_plan *plan);
 
-/* Fails (PEN_EXIT_DATA) unless `digest` is that of a part of a weight, which was read from a file.
- */
+/* Fails (PEN_EXIT_DATA) unless `digest` is that of a part of tensor `number` of a weight, which was
+ * read from a file. */
 void pen_manifest_expect(const struct pen_manifest *manifest, const struct pen_plan *plan,
-                         uint32_t weight_index, enum pen_checkpoint_tensor part, const char *file,
-                         const unsigned char digest[PEN_DIGEST_BYTES]);
+                         uint32_t weight_index, uint32_t number, enum pen_checkpoint_tensor part,
+                         const char *file, const unsigned char digest[PEN_DIGEST_BYTES]);
 void pen_manifest_free(struct pen_manifest *manifest);
 
 #endif

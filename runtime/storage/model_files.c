@@ -22,7 +22,7 @@
 
 static const char tied_head[] = "lm_head.weight";
 
-enum { STORED_BYTES = 320 }; /* of a name of the files */
+enum { STORED_BYTES = PEN_TENSOR_NAME_BYTES + 64 }; /* of a name of the files */
 
 /* A model of text and images has the tensors of its part for text by this prefix; those that begin
  * with the others are not of that part (Gemma3ForConditionalGeneration). */
@@ -195,11 +195,14 @@ static bool has(const struct pen_model_files *shards, const char *name) {
 
 /* What the files call a weight. */
 static const char *stored_name(const struct pen_model_files *shards,
-                               const struct pen_weight *weight, char name[STORED_BYTES]) {
-  bool lacks = shards->lacking_bytes != 0 &&
-               strncmp(weight->tensor, shards->lacking, shards->lacking_bytes) == 0;
+                               const struct pen_weight *weight, uint32_t number,
+                               char name[STORED_BYTES]) {
+  char tensor[PEN_TENSOR_NAME_BYTES];
+  pen_tensor_name(tensor, sizeof tensor, weight, number);
+  bool lacks =
+      shards->lacking_bytes != 0 && strncmp(tensor, shards->lacking, shards->lacking_bytes) == 0;
   snprintf(name, STORED_BYTES, "%s%s", shards->prefix,
-           weight->tensor + (lacks ? shards->lacking_bytes : 0));
+           tensor + (lacks ? shards->lacking_bytes : 0));
   return name;
 }
 
@@ -258,9 +261,10 @@ static void check_prefixes(const struct pen_model_files *shards) {
 }
 
 static const struct pen_stored *find(const struct pen_model_files *shards,
-                                     const struct pen_weight *weight, const struct shard **shard) {
+                                     const struct pen_weight *weight, uint32_t number,
+                                     const struct shard **shard) {
   char text[STORED_BYTES];
-  const char *name = stored_name(shards, weight, text);
+  const char *name = stored_name(shards, weight, number, text);
   *shard = &shards->shard[0];
   if (shards->map != NULL) {
     const char *file = json_string_value(json_object_get(shards->map, name));
@@ -281,7 +285,9 @@ struct pen_model_files *pen_model_files_open(const char *path, const struct pen_
   find_lacking(shards, plan);
   check_prefixes(shards);
   for (uint32_t i = 0; i < plan->weight_count; i++) {
-    find(shards, &plan->weights[i], &shard);
+    for (uint32_t n = 0; n < pen_tensor_count(&plan->weights[i]); n++) {
+      find(shards, &plan->weights[i], n, &shard);
+    }
   }
   return shards;
 }
@@ -368,7 +374,7 @@ static void check_tied_head(const struct pen_model_files *shards, const struct p
     }
     const struct pen_weight *weight = &plan->weights[plan->ties[0].weight];
     const struct shard *shard;
-    const struct pen_stored *embedding = find(shards, weight, &shard);
+    const struct pen_stored *embedding = find(shards, weight, 0, &shard);
     if (!pen_safetensors_equal(shards->shard[s].file, head, shard->file, embedding)) {
       pen_fail(PEN_EXIT_DATA,
                "%s: tensor %s: differs from %s, but this model ties them: build one with "
@@ -390,16 +396,23 @@ void pen_model_files_check_unused(const struct pen_model_files *shards,
   check_tied_head(shards, ignored);
 }
 
-void pen_model_files_read(const struct pen_model_files *shards, const struct pen_weight *weight,
-                          float *out) {
+static void read_tensor(const struct pen_model_files *shards, const struct pen_weight *weight,
+                        uint32_t number, float *out) {
   const struct shard *shard;
-  const struct pen_stored *tensor = find(shards, weight, &shard);
+  const struct pen_stored *tensor = find(shards, weight, number, &shard);
   unsigned char digest[PEN_DIGEST_BYTES];
   const bool checked = shards->found == PEN_MANIFEST_OURS;
   pen_safetensors_read(shard->file, tensor, out, checked ? digest : NULL);
   if (checked) {
     pen_manifest_expect(&shards->manifest, shards->plan, (uint32_t)(weight - shards->plan->weights),
-                        PEN_CHECKPOINT_VALUE, shard->path, digest);
+                        number, PEN_CHECKPOINT_VALUE, shard->path, digest);
+  }
+}
+
+void pen_model_files_read(const struct pen_model_files *shards, const struct pen_weight *weight,
+                          float *out) {
+  for (uint32_t n = 0; n < pen_tensor_count(weight); n++) {
+    read_tensor(shards, weight, n, out + n * pen_one_tensor_elements(weight));
   }
 }
 
@@ -412,9 +425,11 @@ enum pen_manifest_found pen_model_files_manifest(const struct pen_model_files *s
 uint32_t pen_model_files_sample(const struct pen_model_files *shards, const struct pen_plan *plan) {
   uint32_t sample = 0;
   for (uint32_t i = 0; i < plan->weight_count; i++) {
-    const struct shard *shard;
-    const struct pen_stored *tensor = find(shards, &plan->weights[i], &shard);
-    sample = pen_safetensors_sample(shard->file, tensor, sample);
+    for (uint32_t n = 0; n < pen_tensor_count(&plan->weights[i]); n++) {
+      const struct shard *shard;
+      const struct pen_stored *tensor = find(shards, &plan->weights[i], n, &shard);
+      sample = pen_safetensors_sample(shard->file, tensor, sample);
+    }
   }
   return sample;
 }

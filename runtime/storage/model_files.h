@@ -28,9 +28,9 @@ void pen_model_files_close(struct pen_model_files *shards);
 void pen_model_files_check_unused(const struct pen_model_files *shards,
                                   const struct pen_texts *ignored);
 
-/* Reads the tensor of a weight into out[pen_tensor_elements()], widened to f32. Fails on an element
- * that is not finite, and, where the folder has the manifest.json of a checkpoint, on bytes whose
- * SHA-256 is not the one there. The plan must be that of pen_model_files_open(). */
+/* Reads the tensors of a weight into out[pen_tensor_elements()], widened to f32. Fails on an
+ * element that is not finite, and, where the folder has the manifest.json of a checkpoint, on bytes
+ * whose SHA-256 is not the one there. The plan must be that of pen_model_files_open(). */
 void pen_model_files_read(const struct pen_model_files *shards, const struct pen_weight *weight,
                           float *out);
 

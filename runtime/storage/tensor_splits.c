@@ -8,7 +8,7 @@
 
 struct pen_tensor_run pen_first_run(const struct pen_weight *weight, uint64_t first,
                                     uint64_t count) {
-  const uint64_t left = weight->run_count - first % weight->run_count;
+  const uint64_t run = weight->run_count / pen_tensor_count(weight), left = run - first % run;
   return (struct pen_tensor_run){first, pen_tensor_element(weight, first),
                                  left < count ? left : count};
 }

@@ -7,7 +7,8 @@
 
 #include "runtime/plan/plan.h"
 
-/* Consecutive elements of a weight that are consecutive in its tensor, too. */
+/* Consecutive elements of a weight that are consecutive in its tensor, too, or in one of its
+ * tensors: `tensor_element` counts from the start of the first. */
 struct pen_tensor_run {
   uint64_t element, tensor_element, count;
 };

@@ -43,6 +43,15 @@ def models():
                                                                  rope_parameters=linear), torch.float32, "5GB"
     yield "qwen3", qwen3, transformers.Qwen3Config(**SIZES, **ROPE, head_dim=12), torch.float16, "30KB"
     yield "qwen3_tied", qwen3, transformers.Qwen3Config(**SIZES, head_dim=16, tie_word_embeddings=True), torch.float32, "5GB"
+    qwen3_moe = transformers.Qwen3MoeForCausalLM
+    moe = dict(SIZES, head_dim=12, num_experts=8, num_experts_per_tok=2, moe_intermediate_size=24)
+    yield "qwen3_moe", qwen3_moe, transformers.Qwen3MoeConfig(**moe, **ROPE, norm_topk_prob=True), torch.float32, "30KB"
+    yield "qwen3_moe_tied", qwen3_moe, transformers.Qwen3MoeConfig(**dict(moe, num_experts_per_tok=3), tie_word_embeddings=True), torch.bfloat16, "5GB"
+    mixed = dict(moe, num_hidden_layers=4, decoder_sparse_step=2, mlp_only_layers=[1])
+    yield "qwen3_moe_mixed", qwen3_moe, transformers.Qwen3MoeConfig(**mixed), torch.float32, "5GB"
+    mixtral = dict(SIZES, num_local_experts=4, num_experts_per_tok=2)
+    yield "mixtral", transformers.MixtralForCausalLM, transformers.MixtralConfig(**mixtral, **ROPE), torch.float32, "30KB"
+    yield "mixtral_window", transformers.MixtralForCausalLM, transformers.MixtralConfig(**mixtral, sliding_window=5, head_dim=12), torch.bfloat16, "5GB"
     yield "llama_llama3", llama, transformers.LlamaConfig(**SIZES, head_dim=16, **STRETCHED), torch.float32, "5GB"
     yield "qwen3_llama3", qwen3, transformers.Qwen3Config(**SIZES, head_dim=16, **STRETCHED), torch.float32, "5GB"
     yield "llama_linear", llama, transformers.LlamaConfig(**SIZES, **LINEAR), torch.float32, "5GB"
@@ -106,8 +115,12 @@ def meaning(config):
             config.head_dim = config.hidden_size // config.num_attention_heads
     if config.model_type == "llama":
         keys += ["attention_bias", "mlp_bias"]
+    if config.model_type == "mixtral":
+        keys += ["num_local_experts", "num_experts_per_tok", "sliding_window"]
     if config.model_type == "mistral":
         keys.append("sliding_window")
+    if config.model_type == "qwen3_moe":
+        keys += ["num_experts", "num_experts_per_tok", "moe_intermediate_size", "norm_topk_prob", "mlp_only_layers", "decoder_sparse_step"]
     values = [getattr(config, key) for key in keys]
     if config.model_type == "gpt2":
         return values

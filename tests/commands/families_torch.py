@@ -56,8 +56,22 @@ def head(w, embedding):
     return w[embedding if config["tie_word_embeddings"] else "lm_head.weight"]
 
 
+def experts(w, at, x):
+    """Every expert computes every row; those that a row has not chosen have the weight 0."""
+    scores = F.linear(x, w[at + "gate.weight"]).softmax(-1)
+    chosen = scores.topk(config["num_experts_per_tok"]).indices
+    weights = scores * torch.zeros_like(scores).scatter(-1, chosen, 1)
+    if config.get("norm_topk_prob"):
+        weights = weights / weights.sum(-1, keepdim=True)
+    y = 0
+    for number in range(config["num_experts"]):
+        gate, up = (F.linear(x, w[f"{at}experts.{number}.{name}_proj.weight"]) for name in ("gate", "up"))
+        y = y + weights[..., number, None] * F.linear(F.silu(gate) * up, w[f"{at}experts.{number}.down_proj.weight"])
+    return y
+
+
 def rotary_model(w, tokens):
-    """Llama, Mistral, Qwen2 and Qwen3."""
+    """Llama, Mistral, Qwen2 and Qwen3, with experts or without."""
     heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
     x = w["model.embed_tokens.weight"][tokens]
     for layer in range(LAYERS):
@@ -65,10 +79,13 @@ def rotary_model(w, tokens):
         h = rms(x, w[at + "input_layernorm.weight"])
         q, k, v = (heads_of(F.linear(h, w[f"{at}self_attn.{name}_proj.weight"], w.get(f"{at}self_attn.{name}_proj.bias")), count)
                    for name, count in (("q", heads), ("k", kv_heads), ("v", kv_heads)))
-        if config["model_type"] == "qwen3":
+        if config["model_type"] in ("qwen3", "qwen3_moe"):
             q, k = rms(q, w[at + "self_attn.q_norm.weight"]), rms(k, w[at + "self_attn.k_norm.weight"])
         x = x + F.linear(attend(rotate(q), rotate(k), v), w[at + "self_attn.o_proj.weight"], w.get(at + "self_attn.o_proj.bias"))
         h = rms(x, w[at + "post_attention_layernorm.weight"])
+        if "num_experts" in config:
+            x = x + experts(w, at + "mlp.", h)
+            continue
         gate, up = (F.linear(h, w[f"{at}mlp.{name}_proj.weight"], w.get(f"{at}mlp.{name}_proj.bias")) for name in ("gate", "up"))
         x = x + F.linear(F.silu(gate) * up, w[at + "mlp.down_proj.weight"], w.get(at + "mlp.down_proj.bias"))
     return F.linear(rms(x, w["model.norm.weight"]), head(w, "model.embed_tokens.weight"))
@@ -115,7 +132,8 @@ def gpt2_model(w, tokens):
     return F.linear(norm("transformer.ln_f", x), head(w, "transformer.wte.weight"))
 
 
-MODELS = {"gemma3_text": gemma_model, "gpt2": gpt2_model, "llama": rotary_model, "mistral": rotary_model, "qwen2": rotary_model, "qwen3": rotary_model}
+MODELS = {"gemma3_text": gemma_model, "gpt2": gpt2_model, "llama": rotary_model, "mistral": rotary_model, "qwen2": rotary_model, "qwen3": rotary_model,
+          "qwen3_moe": rotary_model}
 
 sequence = config.get("max_position_embeddings") or config["n_positions"]
 rows = int(sys.argv[4])

@@ -32,6 +32,7 @@ COMMAND_TESTS = \
   %reldir%/evaluate.t \
   %reldir%/fallback.t \
   %reldir%/fallback_settings.t \
+  %reldir%/experts.t \
   %reldir%/families.t \
   %reldir%/faults.t \
   %reldir%/frozen.t \

@@ -45,6 +45,7 @@ GEN_TESTS = \
   %reldir%/verify_pointwise \
   %reldir%/verify_random \
   %reldir%/verify_replicas \
+  %reldir%/verify_routes \
   %reldir%/verify_rows \
   %reldir%/verify_shapes \
   %reldir%/verify_step \
@@ -101,6 +102,7 @@ GEN_TEST_LIBS = libtestsupport.a libgen.a $(LIBCONFIG_LIBS) $(JANSSON_LIBS) $(NE
 %canon_reldir%_verify_pointwise_LDADD = $(GEN_TEST_LIBS) $(KERNEL_TEST_LIBS)
 %canon_reldir%_verify_random_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_replicas_LDADD = $(GEN_TEST_LIBS)
+%canon_reldir%_verify_routes_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_rows_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_shapes_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_step_LDADD = $(GEN_TEST_LIBS)

@@ -6,6 +6,7 @@ KERNEL_TESTS = \
   %reldir%/contract \
   %reldir%/elementwise \
   %reldir%/embedding \
+  %reldir%/experts \
   %reldir%/fused \
   %reldir%/layernorm \
   %reldir%/loss \
@@ -31,6 +32,7 @@ KERNEL_TEST_LIBS = libtestsupport.a $(KERNEL_ARCHIVES) libkernels.a $(BLAS_LIBS)
 %canon_reldir%_contract_LDADD = $(KERNEL_TEST_LIBS)
 %canon_reldir%_elementwise_LDADD = $(KERNEL_TEST_LIBS)
 %canon_reldir%_embedding_LDADD = $(KERNEL_TEST_LIBS)
+%canon_reldir%_experts_LDADD = $(KERNEL_TEST_LIBS)
 %canon_reldir%_fused_LDADD = $(KERNEL_TEST_LIBS)
 %canon_reldir%_layernorm_LDADD = $(KERNEL_TEST_LIBS)
 %canon_reldir%_loss_LDADD = $(KERNEL_TEST_LIBS)

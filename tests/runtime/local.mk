@@ -18,6 +18,7 @@ RUNTIME_TESTS = \
   %reldir%/indexed_file \
   %reldir%/initial \
   %reldir%/packed \
+  %reldir%/route_guard \
   %reldir%/safetensors \
   %reldir%/safetensors_python \
   %reldir%/sample \
@@ -47,6 +48,7 @@ RUNTIME_TEST_LIBS = libtestsupport.a libruntime.a $(KERNEL_ARCHIVES) libkernels.
 %canon_reldir%_packed_LDADD = $(RUNTIME_TEST_LIBS)
 %canon_reldir%_safetensors_LDADD = $(RUNTIME_TEST_LIBS)
 %canon_reldir%_safetensors_python_LDADD = $(RUNTIME_TEST_LIBS)
+%canon_reldir%_route_guard_LDADD = $(RUNTIME_TEST_LIBS)
 %canon_reldir%_sample_LDADD = $(RUNTIME_TEST_LIBS)
 %canon_reldir%_step_inputs_LDADD = $(RUNTIME_TEST_LIBS)
 %canon_reldir%_step_stats_LDADD = $(RUNTIME_TEST_LIBS)

@@ -21,7 +21,20 @@ static const char *one_of(uint64_t *seed, const char *const *text, size_t count)
   one_of(seed, (const char *const[]){__VA_ARGS__}, \
          sizeof((const char *const[]){__VA_ARGS__}) / sizeof(char *))
 
+static bool has_experts;
+
+void give_plans_experts(void) { has_experts = true; }
+
+static const char *expert_sharing_text(uint64_t *seed) {
+  return pen_text(
+      "data_parallel = { replicas = %u; shard = \"%s\"; };\n"
+      "expert_parallel = { rows = %s; };\n",
+      1 + (unsigned)draw(seed, 3), ONE_OF(seed, "none", "optimizer", "weights"),
+      ONE_OF(seed, "2", "4", "4", "8"));
+}
+
 static const char *sharing_text(uint64_t *seed) {
+  if (has_experts) return expert_sharing_text(seed);
   const char *shard = ONE_OF(seed, "none", "optimizer", "gradients", "weights", "weights");
   const unsigned replicas = draw(seed, 10) ? 2 + (unsigned)draw(seed, 3) : 1;
   const bool by_unit = draw(seed, 3) != 0,
@@ -64,8 +77,18 @@ static const char *split_model_text(uint64_t *seed) {
                   ONE_OF(seed, "8", "8", "64; loss_rows = 32"), frozen);
 }
 
+static const char *expert_model_text(uint64_t *seed) {
+  return pen_text(
+      "family = \"qwen3_moe\"; kv_heads = 2; experts = 4; experts_per_token = %s; "
+      "moe_ffn = 64; sequence = 8; %s",
+      ONE_OF(seed, "1", "2", "3"),
+      ONE_OF(seed, "", "", "frozen = [\"up_proj.weight\"];",
+             "router_normalize = true; tie_embeddings = true;"));
+}
+
 /* What the families have beside the settings of all: tied and frozen weights, a loss in chunks. */
 static const char *model_text(uint64_t *seed) {
+  if (has_experts) return expert_model_text(seed);
   const bool chunks = draw(seed, 3) == 0;
   const char *family = ONE_OF(seed, "llama", "llama", "gpt2", "mlp"), *frozen = "";
   if (!strcmp(family, "mlp"))
@@ -102,7 +125,7 @@ static const char *random_text(uint64_t *seed) {
       : splits_weights ? 158
                        : 160,
       draw(seed, 2) ? "bf16" : "f32", splits_weights ? split_model_text(seed) : model_text(seed),
-      draw(seed, 2) ? "0" : "1.0", splits_weights || draw(seed, 8) ? "cpu" : "cuda",
+      draw(seed, 2) ? "0" : "1.0", splits_weights || has_experts || draw(seed, 8) ? "cpu" : "cuda",
       ONE_OF(seed, "none", "full", "layer", "attention"), sharing_text(seed), splits_text(seed));
 }
 

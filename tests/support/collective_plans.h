@@ -28,6 +28,9 @@ void split_weights_of_plans(void);
 void share_splits_of_plans(void);
 void share_tokens_of_plans(void);
 
+/* The plans of the program have experts, in one to four slices. Before main_of_...(). */
+void give_plans_experts(void);
+
 /* Turns a part to another rank. */
 void turn_to_rank(struct broken_plan *p, uint32_t rank);
 

@@ -6,6 +6,7 @@ BF16_SOURCES = \
   %reldir%/dispatch.c \
   %reldir%/elementwise.c \
   %reldir%/embedding.c \
+  %reldir%/experts.c \
   %reldir%/functions.h \
   %reldir%/isa.h \
   %reldir%/layernorm.c \
@@ -16,6 +17,8 @@ BF16_SOURCES = \
   %reldir%/pointwise.c \
   %reldir%/rope.c \
   %reldir%/row_sum.c \
+  %reldir%/router.c \
+  %reldir%/routes.h \
   %reldir%/softmax.h \
   %reldir%/step_functions.h \
   %reldir%/tile.h \

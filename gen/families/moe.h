@@ -1,0 +1,33 @@
+/* moe.h: feed-forward blocks that are mixtures of experts, for families whose attention is that of
+ * rotary.h. */
+#ifndef PEN_MOE_H
+#define PEN_MOE_H
+
+#include "gen/families/rotary.h"
+
+/* The names of a block's weights within its layer, without ".weight"; `*` is an expert's number. */
+struct pen_moe_names {
+  const char *router, *gate, *up, *down;
+};
+
+/* The experts of layer n, or its SwiGLU if it has none, plus x. */
+uint32_t pen_moe_block(struct pen_graph *graph, uint32_t n, uint32_t x,
+                       const struct pen_moe_names *names);
+
+/* Defines a family of that name, whose layers are this attention block and a block of that name. */
+#define PEN_MOE_FAMILY(title, block, attention, experts)                                     \
+  {                                                                                          \
+    .name = title, .before = pen_rotary_before, .layers_prefix = "model.layers.",            \
+    .layer =                                                                                 \
+        (const struct pen_block_kind[]){                                                     \
+            {"self_attn",                                                                    \
+             attention,                                                                      \
+             &pen_rotary_hidden_states,                                                      \
+             &pen_rotary_hidden_states,                                                      \
+             {&pen_rotary_table, &pen_language_starts}},                                     \
+            {block, experts, &pen_rotary_hidden_states, &pen_rotary_hidden_states, {0}},     \
+            {0}},                                                                            \
+    .after = pen_rotary_after, .input = pen_rotary_input, .embedding = PEN_ROTARY_EMBEDDING, \
+  }
+
+#endif

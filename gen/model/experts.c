@@ -1,0 +1,79 @@
+/* experts.c: builds a layer of experts (see experts.h).
+ *
+ *     logits = ROUTER_LOGITS(x)       of all rows
+ *     expert, weight = ROUTE(logits)
+ *     for each slice:  sent = DISPATCH(x), slots = EXPERTS(sent), y = SUM_CHOICES(slots, y)
+ *
+ * The first y is the addend. Each slice writes its rows of y, in the same memory. So the backward
+ * runs the slices last first, and adds their gradients of weights in this order. */
+#include "gen/model/experts.h"
+
+#include "gen/base/arena.h"
+#include "gen/model/append.h"
+#include "gen/topology/experts.h"
+#include "gen/topology/topology.h"
+#include "runtime/plan/plan.h"
+
+uint32_t pen_graph_stack(struct pen_graph *graph, const char *name, int64_t rows, int64_t columns,
+                         double deviation) {
+  const uint64_t experts = (uint64_t)graph->topology->model_experts,
+                 elements = experts * (uint64_t)rows * (uint64_t)columns;
+  const struct pen_weight weight = {.name = name,
+                                    .tensor = name,
+                                    .stack = (uint32_t)experts,
+                                    .split_count = 1,
+                                    .dim_count = 2,
+                                    .dim = {experts * (uint64_t)rows, (uint64_t)columns},
+                                    .tensor_dim = {(uint64_t)rows, (uint64_t)columns},
+                                    .run_count = elements,
+                                    .run_stride = elements,
+                                    .initial = PEN_INITIAL_NORMAL,
+                                    .deviation = deviation};
+  return pen_add_weight(graph, &weight, pen_text("%s.grad", name));
+}
+
+/* The routes of a layer, and the dims that its ops share. */
+struct routed {
+  uint32_t x, expert, weight;
+  int64_t rows, width, part, choices, runs, experts;
+};
+
+static struct routed route(struct pen_graph *graph, uint32_t x, uint32_t router) {
+  const struct pen_topology *t = graph->topology;
+  struct routed r = {.x = x,
+                     .rows = graph->rows,
+                     .width = t->model_hidden,
+                     .part = pen_slice_rows(t, graph->rows),
+                     .choices = t->model_experts_per_token,
+                     .runs = graph->rows / t->sequence,
+                     .experts = t->model_experts};
+  const uint32_t logits =
+      pen_append_forward(graph, PEN_OP_ROUTER_LOGITS, "router_logits", (uint32_t[]){x, router},
+                         (int64_t[]){r.rows, r.width, r.experts}, 3);
+  r.expert =
+      pen_append_forward(graph, PEN_OP_ROUTE, "routes", (uint32_t[]){logits},
+                         (int64_t[]){r.rows, r.experts, r.choices, t->model_router_normalize}, 4);
+  r.weight = graph->forward.op[graph->forward.count - 1].operand[2];
+  return r;
+}
+
+uint32_t pen_op_experts(struct pen_graph *graph, const char *name, uint32_t x, uint32_t router,
+                        const struct pen_expert_weights *w, uint32_t addend) {
+  const struct routed r = route(graph, x, router);
+  const int64_t slices = r.rows / r.part;
+  uint32_t y = addend;
+  for (int64_t s = 0; s < slices; s++) {
+    const int64_t moved[] = {r.rows, r.width, r.part, r.choices, r.runs, s, r.experts},
+                  made[] = {r.rows, r.part,    r.choices, r.runs,
+                            s,      r.experts, r.width,   graph->topology->model_moe_ffn};
+    const char *of = slices > 1 ? pen_text(".%lld", (long long)s) : "";
+    const uint32_t sent = pen_append_forward(graph, PEN_OP_DISPATCH, pen_text("sent%s", of),
+                                             (uint32_t[]){r.x, r.expert}, moved, 7);
+    const uint32_t slots = pen_append_forward(
+        graph, PEN_OP_EXPERTS, pen_text("slots%s", of),
+        (uint32_t[]){sent, r.expert, r.weight, w->gate, w->up, w->down}, made, 8);
+    y = pen_append_forward(graph, PEN_OP_SUM_CHOICES, pen_text("%s%s", name, of),
+                           (uint32_t[]){slots, r.expert, y}, moved, 7);
+  }
+  return y;
+}

@@ -1,0 +1,19 @@
+/* experts.h: the settings of mixtures of experts, resolved. */
+#ifndef PEN_EXPERTS_H
+#define PEN_EXPERTS_H
+
+#include "gen/topology/topology.h"
+
+/* Sets expert_parallel.rows where the topology does not. */
+void pen_experts_set_defaults(struct pen_topology *topology);
+/* Ends the generator (78) where the settings contradict others, or the model has no experts. */
+void pen_experts_validate(const struct pen_topology *topology);
+
+/* Whether a layer has experts. */
+bool pen_layer_has_experts(const struct pen_topology *topology, uint32_t layer);
+
+/* The tokens of a slice of a microbatch of so many rows, which is divided into slices only in
+ * training, or if they divide evenly. */
+int64_t pen_slice_rows(const struct pen_topology *topology, int64_t rows);
+
+#endif

@@ -1,0 +1,172 @@
+/* router.c: ROUTER_LOGITS, ROUTE and their gradients. The products are the project's own, in f32,
+ * whatever library multiplies others: a row depends on no other row. */
+#include <math.h>
+
+#include "kernels/cpu/threads.h"
+#include "kernels/cpu/vector/functions.h"
+#include "kernels/cpu/vector/isa.h"
+
+/* ---- logits ---- */
+
+static void multiply_own(const struct pen_product *p) { pen_instruction_set.f32->multiply(p); }
+
+/* Rows of `stored` as f32: as they are, or in `space`. Returns the end of what it took of it. */
+static float *as_floats(const float **to, const stored *from, size_t count, float *space) {
+#ifdef PEN_STORED_BF16
+  for (size_t i = 0; i < count; i += LANES)
+    store_n(space + i, load_n(from + i, count - i), count - i);
+  *to = space;
+  return space + pen_aligned(count * sizeof *space) / sizeof *space;
+#else
+  (void)count;
+  *to = from;
+  return space;
+#endif
+}
+
+void PEN_NAME(router_logits)(const struct pen_call *call) {
+  const size_t rows = (size_t)call->dim[0], in = (size_t)call->dim[1], out = (size_t)call->dim[2];
+  const float *x;
+  float *rest = as_floats(&x, call->operand[0], rows * in, call->workspace);
+  multiply_own(&(struct pen_product){.left = {x, in, 0},
+                                     .right = {call->operand[1], in, 1},
+                                     .result = call->operand[2],
+                                     .result_row = out,
+                                     .m = rows,
+                                     .n = out,
+                                     .k = in,
+                                     .workspace = rest});
+}
+
+void PEN_NAME(router_logits_dx)(const struct pen_call *call) {
+  const size_t rows = (size_t)call->dim[0], in = (size_t)call->dim[1], out = (size_t)call->dim[2];
+  const stored *a = call->operand[2];
+  const float *addend = NULL;
+  float *rest = call->workspace, *dx = call->operand[3];
+  if (a) rest = as_floats(&addend, a, rows * in, rest);
+#ifdef PEN_STORED_BF16
+  if (!a) rest += pen_aligned(rows * in * sizeof *rest) / sizeof *rest;
+  dx = call->workspace;
+#endif
+  multiply_own(&(struct pen_product){.left = {call->operand[0], out, 0},
+                                     .right = {call->operand[1], in, 0},
+                                     .addend = addend,
+                                     .result = dx,
+                                     .result_row = in,
+                                     .m = rows,
+                                     .n = in,
+                                     .k = out,
+                                     .workspace = rest});
+#ifdef PEN_STORED_BF16
+  stored *y = call->operand[3];
+  for (size_t i = 0, n = rows * in; i < n; i += LANES) store_n(y + i, load_n(dx + i, n - i), n - i);
+#endif
+}
+
+void PEN_NAME(router_logits_dw)(const struct pen_call *call) {
+  const size_t rows = (size_t)call->dim[0], in = (size_t)call->dim[1], out = (size_t)call->dim[2];
+  const float *x;
+  float *rest = as_floats(&x, call->operand[1], rows * in, call->workspace);
+  multiply_own(&(struct pen_product){.left = {call->operand[0], out, 1},
+                                     .right = {x, in, 0},
+                                     .addend = call->operand[2],
+                                     .result = call->operand[2],
+                                     .result_row = in,
+                                     .m = out,
+                                     .n = in,
+                                     .k = rows,
+                                     .workspace = rest});
+}
+
+#ifndef PEN_STORED_BF16
+/* ---- routes ---- */
+
+/* score[i] = e^(x[i] - the greatest) over their sum. */
+static void softmax(float *score, const float *x, size_t count) {
+  float greatest = x[0];
+  for (size_t i = 1; i < count; i++) greatest = x[i] > greatest ? x[i] : greatest;
+  vf sum = {0};
+  for (size_t i = 0; i < count; i += LANES) {
+    const size_t n = count - i;
+    const vf e = exponential(load_n(x + i, n) - greatest);
+    store_n(score + i, e, n);
+    sum += load_n(score + i, n); /* 0 past the last */
+  }
+  const vf factor = 1.0f / splat(lanes_sum(sum));
+  for (size_t i = 0; i < count; i += LANES)
+    store_n(score + i, load_n(score + i, count - i) * factor, count - i);
+}
+
+/* Whether a score comes before another that has a lower number: what is no number is least. */
+static int is_better(float score, float best) {
+  return score > best || (isnan(best) && !isnan(score));
+}
+
+/* The next best of those that are not taken. */
+static size_t choose_next(const float *score, const unsigned char *taken, size_t count) {
+  size_t best = count;
+  for (size_t i = 0; i < count; i++)
+    if (!taken[i] && (best == count || is_better(score[i], score[best]))) best = i;
+  return best;
+}
+
+/* Workspace of a thread: scores, then which are taken. */
+static float *space_of(const struct pen_call *call, size_t thread) {
+  const size_t bytes = pen_aligned((size_t)call->dim[1] * (sizeof(float) + 1));
+  return (float *)((char *)call->workspace + thread * bytes);
+}
+
+static void route_rows(const void *context, size_t thread, size_t first, size_t past) {
+  const struct pen_call *call = context;
+  const size_t experts = (size_t)call->dim[1], choices = (size_t)call->dim[2];
+  float *score = space_of(call, thread);
+  unsigned char *taken = (unsigned char *)(score + experts);
+  for (size_t r = first; r < past; r++) {
+    int32_t *expert = (int32_t *)call->operand[1] + r * choices;
+    float *weight = (float *)call->operand[2] + r * choices, sum = 0;
+    softmax(score, (const float *)call->operand[0] + r * experts, experts);
+    memset(taken, 0, experts);
+    for (size_t c = 0; c < choices; c++) taken[choose_next(score, taken, experts)] = 1;
+    for (size_t e = 0, c = 0; e < experts; e++) {
+      if (!taken[e]) continue;
+      expert[c] = (int32_t)e;
+      weight[c++] = score[e];
+      sum += score[e];
+    }
+    for (size_t c = 0; c < choices && call->dim[3]; c++) weight[c] /= sum;
+  }
+}
+
+void PEN_NAME(route)(const struct pen_call *call) {
+  pen_parallel_rows((size_t)call->dim[0], (size_t)call->dim[1], route_rows, call);
+}
+
+/* With p the scores, w the weights: dp of a choice is dw, or (dw - sum of dw w)/(sum of p) if the
+ * weights are p over their sum; dlogits = p (dp - sum of dp p). */
+static void differentiate_row(const struct pen_call *call, size_t r, float *score) {
+  const size_t experts = (size_t)call->dim[1], choices = (size_t)call->dim[2];
+  const float *dweight = (const float *)call->operand[0] + r * choices;
+  const int32_t *expert = (const int32_t *)call->operand[2] + r * choices;
+  float *dlogits = (float *)call->operand[3] + r * experts, sum = 0, mean = 0, pull = 0;
+  softmax(score, (const float *)call->operand[1] + r * experts, experts);
+  for (size_t c = 0; c < choices; c++) {
+    sum += score[expert[c]];
+    mean += dweight[c] * score[expert[c]];
+  }
+  const float scale = call->dim[3] ? 1.0f / sum : 1.0f, offset = call->dim[3] ? mean / sum : 0.0f;
+  for (size_t c = 0; c < choices; c++) pull += (dweight[c] - offset) * scale * score[expert[c]];
+  for (size_t i = 0; i < experts; i += LANES)
+    store_n(dlogits + i, load_n(score + i, experts - i) * -pull, experts - i);
+  for (size_t c = 0; c < choices; c++)
+    dlogits[expert[c]] = score[expert[c]] * ((dweight[c] - offset) * scale - pull);
+}
+
+static void differentiate_rows(const void *context, size_t thread, size_t first, size_t past) {
+  const struct pen_call *call = context;
+  for (size_t r = first; r < past; r++) differentiate_row(call, r, space_of(call, thread));
+}
+
+void PEN_NAME(route_dx)(const struct pen_call *call) {
+  pen_parallel_rows((size_t)call->dim[0], (size_t)call->dim[1], differentiate_rows, call);
+}
+#endif

@@ -1,0 +1,104 @@
+#!/bin/sh
+# experts.t: mixtures of experts: the bits of training over threads, dtypes, shards and what else a plan has; scores and texts that depend on
+# no slice and no other token; a tensor an expert in files; routes when a router says nothing or nonsense; settings that are refused.
+. "${top_srcdir:-.}/tests/support/lib.sh"
+
+moe="kv_heads = 2; head_dim = 12; experts = 8; experts_per_token = 3; moe_ffn = 24; router_normalize = true;"
+describe qwen3_moe 2 "$moe"
+describe mixtral 2 "kv_heads = 2; experts = 4; experts_per_token = 2; moe_ffn = 24; window = 5;"
+make_tokens "$scratch/data.bin" 4000
+sed 's/microbatch = 2;/& packed = true;/' "$scratch/qwen3_moe.cfg" >"$scratch/packed.cfg"
+awk 'BEGIN { for (n = 0; n < 400; n++) printf "%*s\n", 1 + n * 7 % 13, n }' >"$scratch/lines"
+"$tokens" --bytes --end-of-text 10 --pack 16 -o "$scratch/documents" "$scratch/lines" 2>/dev/null
+
+# ---- bits ----
+slices="-s expert_parallel.rows=16"
+compare_runs 3 <<END_RUNS
+qwen3_moe one      $slices
+qwen3_moe threads  $slices -s cluster.threads_per_rank=3 -s cluster.bind=none
+qwen3_moe audited  $slices -s memory.audit=true -s memory.recompute=layer
+qwen3_moe bf16_one $slices -s model.dtype=bf16
+qwen3_moe bf16_two $slices -s model.dtype=bf16 -s pipeline.ranks=2 -s memory.recompute=full -s cluster.threads_per_rank=2 -s cluster.bind=none
+qwen3_moe data_one $slices -s data_parallel.replicas=3
+qwen3_moe moments  $slices -s data_parallel.replicas=3 -s data_parallel.shard=optimizer
+qwen3_moe weights  $slices -s data_parallel.replicas=3 -s data_parallel.shard=weights
+qwen3_moe mixed_one $slices -s model.mlp_only=[0] -s cluster.threads_per_rank=3 -s cluster.bind=none
+qwen3_moe mixed_two $slices -s model.mlp_only=[0] -s pipeline.ranks=2 -s memory.recompute=layer
+mixtral one        $slices
+mixtral two        $slices -s pipeline.ranks=2 -s memory.recompute=full -s memory.audit=true
+END_RUNS
+mv "$scratch/data.bin" "$scratch/stream"
+cp "$scratch/documents" "$scratch/data.bin"
+compare_runs 3 <<END_RUNS
+packed one    $slices
+packed layers $slices -s pipeline.ranks=2 -s memory.recompute=layer
+END_RUNS
+mv "$scratch/stream" "$scratch/data.bin"
+ok "audits find nothing" "$scratch/qwen3_moe_audited" train --data "$scratch/data.bin" --steps 3 --audit 1 --quiet
+
+# ---- a token depends on no other, nor on slices ----
+cp "$scratch/qwen3_moe_one.ckpt/latest/model.safetensors" "$scratch/trained"
+score() { # NAME BINARY DATA
+  "$scratch/$2" score --data "$3" --init "$scratch/trained" --output "$scratch/$1.scores" --quiet >"$scratch/$1.scored"
+}
+ok "another microbatch: built" build alone "$scratch/qwen3_moe.cfg" -s batch.microbatch=1 -s pipeline.microbatches=8 -s expert_parallel.rows=4
+ok "scores in slices of 16 of 32" score slices qwen3_moe_one "$scratch/data.bin"
+ok "scores in slices of 4 of 16" score alone alone "$scratch/data.bin"
+ok "they are the same" cmp "$scratch/slices.scores" "$scratch/alone.scores"
+eval_loss() { "$scratch/$1" eval --data "$scratch/data.bin" --init "$scratch/trained" --quiet 2>/dev/null | tail -n 1 | sed 's/.*"loss":\([^,]*\),.*/\1/'; }
+is "eval has the same loss" "$(eval_loss alone | cut -c1-12)" "$(eval_loss qwen3_moe_one | cut -c1-12)"
+matches "which is a number" "$(eval_loss alone)" "[1-9].*"
+ok "without a cache: built" build plain "$scratch/qwen3_moe.cfg" -s generate.prompts=0
+for binary in alone plain; do
+  PEN_PRODUCTS=own "$scratch/$binary" generate --init "$scratch/trained" --prompt AB --tokens 12 --temperature 0 --quiet >"$scratch/$binary.text"
+done
+ok "the same text with a cache and without" cmp "$scratch/alone.text" "$scratch/plain.text"
+ok "of 14 bytes" test "$(wc -c <"$scratch/alone.text")" -ge 14
+
+# ---- files ----
+header() { tail -c +9 "$1" | head -c "$(od -An -tu8 -N 8 "$1" | tr -d ' ')"; }
+names() { header "$1" | tr ',{' '\n\n' | grep -c "$2"; }
+is "a tensor an expert" "$(names "$scratch/trained" '^"model.layers.1.mlp.experts.7.down_proj.weight":$')" 1
+is "48 of them" "$(names "$scratch/trained" 'mlp.experts')" 48
+is "and their moments" "$(names "$scratch/qwen3_moe_one.ckpt/latest/optimizer.safetensors" 'mlp.experts.*exp_avg')" 96
+ok "with fewer experts: built" build fewer "$scratch/qwen3_moe.cfg" -s model.experts=7
+fails "other experts" 65 "model.layers.0.mlp.gate.weight" "$scratch/fewer" eval --data "$scratch/data.bin" --init "$scratch/trained"
+
+# ---- routers ----
+# put_router BYTES FILE: the first layer's router is these four bytes again and again.
+put_router() {
+  router_at=$(header "$2" | sed 's/.*"model.layers.0.mlp.gate.weight":{[^}]*offsets":\[\([0-9]*\),.*/\1/')
+  router_at=$((router_at + 8 + $(od -An -tu8 -N 8 "$2" | tr -d ' ')))
+  awk 'BEGIN { for (n = 0; n < 256; n++) printf "%s", ARGV[1] }' "$1" >"$scratch/escaped"
+  printf "$(cat "$scratch/escaped")" | dd of="$2" bs=1 seek="$router_at" conv=notrunc 2>/dev/null
+}
+cp "$scratch/trained" "$scratch/level"
+put_router '\000\000\000\000' "$scratch/level"
+ok "all tokens at the same experts: scored" "$scratch/qwen3_moe_one" score --data "$scratch/data.bin" --init "$scratch/level" --output "$scratch/level.scores" --quiet
+ok "which changes scores (the test can tell)" sh -c "! cmp -s '$scratch/level.scores' '$scratch/slices.scores'"
+ok "trained" "$scratch/qwen3_moe_threads" train --data "$scratch/data.bin" --init "$scratch/level" --steps 3 --quiet --log "$scratch/level.log" --checkpoint "$scratch/level.ckpt"
+cp "$scratch/trained" "$scratch/huge"
+put_router '\346\261\141\177' "$scratch/huge"
+fails "logits that are not finite" 79 "" "$scratch/qwen3_moe_one" train --data "$scratch/data.bin" --init "$scratch/huge" --steps 5 --max-skipped 2 --log "$scratch/huge.log" --checkpoint "$scratch/huge.ckpt"
+is "its steps are skipped" "$(grep -c '"loss":null.*"skipped":' "$scratch/huge.log")" 2
+
+# ---- what is refused ----
+refused() { # TEXT SETTING...
+  refused_text=$1
+  shift
+  fails "$*" 78 "$refused_text" "$gen" --check "$scratch/qwen3_moe.cfg" "$@"
+}
+refused "at most model.experts = 8" -s model.experts_per_token=9
+refused "a multiple of batch.microbatch = 2 that divides" -s expert_parallel.rows=12
+refused "endings of the names of all experts" -s model.frozen=[experts.3.gate_proj.weight]
+refused "endings of the names of all experts" -s "optimizer.groups=[3.up_proj.weight: rate=2]"
+refused "experts run on CPUs alone" -s cluster.device=cuda
+refused "adamw" -s optimizer.name=muon
+refused "step" -s data_parallel.replicas=2 -s data_parallel.reduce=microbatch
+refused "1, with the family qwen3_moe" -s tensor_parallel.ranks=2
+refused "which has no experts" -s model.family=qwen3
+refused "has experts" -s model.expert_every=3
+refused "has experts" -s model.mlp_only=[1,0]
+refused "numbers of layers" -s model.mlp_only=[2]
+refused "not given, with family mixtral" -s model.family=mixtral -s model.expert_every=2
+finish

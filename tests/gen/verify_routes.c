@@ -1,0 +1,228 @@
+/* verify_routes.c: random plans of mixtures of experts in which rows go elsewhere: ops of another
+ * slice, layer or matrix, routes that are made again, gradients that are added twice, in another
+ * order or to another stack. Each is rejected, by the rule for it unless an earlier check has seen
+ * it. */
+#include "gen/verify/verify.h"
+#include "tests/support/op_changes.h"
+
+/* ---- forwards ---- */
+
+TAKES(rows_of_another, "x", false, PEN_OP_DISPATCH, PEN_OP_EXPERTS)
+TAKES(slots_of_another, "slots", false, PEN_OP_SUM_CHOICES)
+TAKES(added_to_another, "a", false, PEN_OP_SUM_CHOICES)
+TAKES(routes_of_another, "expert", false, PEN_OP_DISPATCH, PEN_OP_EXPERTS, PEN_OP_SUM_CHOICES)
+TAKES(probabilities_of_another, "weight", false, PEN_OP_EXPERTS)
+TAKES(matrix_of_another, "gate", false, PEN_OP_EXPERTS)
+TAKES(logits_of_another, "logits", false, PEN_OP_ROUTE)
+
+static bool gate_for_up(struct broken_plan *p) {
+  return exchange_own_operands(p, PEN_OP_EXPERTS, "gate", "up");
+}
+
+/* The dim of that name becomes that of another slice; false: there is one. */
+static bool turns_slice(struct pen_op *op) {
+  const struct pen_signature *signature = pen_signature_of(op->kind);
+  int64_t *slice = &op->dim[pen_signature_dim(signature, "slice")];
+  const int64_t count =
+      op->dim[pen_signature_dim(signature, "rows")] / op->dim[pen_signature_dim(signature, "part")];
+  *slice = (*slice + 1) % count;
+  return count > 1;
+}
+
+static bool another_slice(struct broken_plan *p) {
+  struct pen_op *op = OP_OF(p, PEN_OP_DISPATCH, PEN_OP_EXPERTS, PEN_OP_SUM_CHOICES);
+  return op && turns_slice(op);
+}
+
+/* All ops of a program that have one slice, have another. */
+static bool slice_twice(struct broken_plan *p) {
+  struct pen_op *op = OP_OF(p, PEN_OP_EXPERTS);
+  if (!op) return false;
+  const struct pen_program *program = program_of(p, (uint32_t)(op - ops_of(p)));
+  const int64_t slice = op->dim[pen_signature_dim(pen_signature_of(op->kind), "slice")];
+  bool turned = true;
+  for (uint32_t n = 0; n < program->op_count; n++) {
+    struct pen_op *other = ops_of(p) + program->first_op + n;
+    const int dim = pen_signature_dim(pen_signature_of(other->kind), "slice");
+    if (dim >= 0 && other->dim[dim] == slice) turned = turned && turns_slice(other);
+  }
+  return turned;
+}
+
+/* What follows a layer reads what lacks its last slice. */
+static bool last_slice_left_out(struct broken_plan *p) {
+  for (unsigned tries = 0; tries < 20; tries++) {
+    struct pen_op *sum = OP_OF(p, PEN_OP_SUM_CHOICES);
+    if (!sum || sum->operand[operand_named(sum, "a")] == PEN_NONE) return false;
+    const uint32_t at = (uint32_t)(sum - ops_of(p)), made = sum->operand[operand_named(sum, "y")],
+                   before = sum->operand[operand_named(sum, "a")];
+    const struct pen_program *program = program_of(p, at);
+    bool found = false;
+    for (uint32_t n = at + 1; n < program->first_op + program->op_count; n++)
+      for (int k = 0; k < pen_signature_of(ops_of(p)[n].kind)->input_count; k++)
+        if (ops_of(p)[n].operand[k] == made && ops_of(p)[n].kind != PEN_OP_SUM_CHOICES) {
+          ops_of(p)[n].operand[k] = before;
+          found = true;
+        }
+    if (found) return true;
+  }
+  return false;
+}
+
+/* Evaluation chooses otherwise than training. */
+static bool evaluates_otherwise(struct broken_plan *p) {
+  p->profile = WRITABLE(struct pen_profile, &p->plan->profiles[1]);
+  turn_to_rank(p, p->rank);
+  const uint32_t op = op_of_kind(p, PEN_OP_ROUTE);
+  if (op == PEN_NONE) return false;
+  ops_of(p)[op].dim[3] ^= 1;
+  return true;
+}
+
+static bool generates_otherwise(struct broken_plan *p) {
+  struct pen_op *op = op_of_generation(p, PEN_OP_EXPERTS);
+  if (!op) return false;
+  const int gate = operand_named(op, "gate");
+  const uint32_t tensor = op->operand[gate];
+  op->operand[gate] = op->operand[gate + 1];
+  op->operand[gate + 1] = tensor;
+  return true;
+}
+
+/* A backward that computes logits again chooses again, in place of the routes of F. */
+static bool chooses_again(struct broken_plan *p) {
+  for (unsigned tries = 0; tries < 30; tries++) {
+    struct pen_op *op = OP_OF(p, PEN_OP_ROUTER_LOGITS);
+    const uint32_t route = op ? op_of_kind(p, PEN_OP_ROUTE) : PEN_NONE;
+    if (route == PEN_NONE) return false;
+    const uint32_t at = (uint32_t)(op - ops_of(p));
+    if (program_of(p, at)->kind == PEN_F) continue;
+    struct pen_op again = ops_of(p)[route];
+    again.operand[0] = op->operand[operand_named(op, "logits")];
+    double_op(p, at);
+    ops_of(p)[at + 1] = again;
+    return true;
+  }
+  return false;
+}
+
+/* ---- gradients ---- */
+
+TAKES(dy_of_another, "dy", false, PEN_OP_EXPERTS_DX)
+TAKES(backward_by_another, "down", false, PEN_OP_EXPERTS_DX)
+TAKES(backward_by_other_routes, "expert", false, PEN_OP_EXPERTS_DX, PEN_OP_ROUTE_DX)
+TAKES(stacks_exchanged, "dgate", true, PEN_OP_EXPERTS_DX)
+TAKES(slots_back_exchanged, "dslots", true, PEN_OP_EXPERTS_DX)
+TAKES(routers_exchanged, "dw", true, PEN_OP_ROUTER_LOGITS_DW)
+
+static bool gate_gradient_for_up(struct broken_plan *p) {
+  return exchange_own_operands(p, PEN_OP_EXPERTS_DX, "dgate", "dup");
+}
+
+static bool loses_addend(struct broken_plan *p) {
+  struct pen_op *op = OP_OF(p, PEN_OP_EXPERTS_DX, PEN_OP_ROUTER_LOGITS_DX);
+  if (!op || op->operand[operand_named(op, "a")] == PEN_NONE) return false;
+  op->operand[operand_named(op, "a")] = PEN_NONE;
+  return true;
+}
+
+static bool another_slice_back(struct broken_plan *p) {
+  struct pen_op *op = OP_OF(p, PEN_OP_EXPERTS_DX);
+  return op && turns_slice(op);
+}
+
+static bool gradient_dropped(struct broken_plan *p) {
+  struct pen_op *op = OP_OF(p, PEN_OP_EXPERTS_DX);
+  if (op) op->operand[operand_named(op, draw(p->seed, 2) ? "dgate" : "ddown")] = PEN_NONE;
+  return op;
+}
+
+static bool gradient_doubled(struct broken_plan *p) {
+  struct pen_op *op = OP_OF(p, PEN_OP_EXPERTS_DX);
+  if (op) double_op(p, (uint32_t)(op - ops_of(p)));
+  return op;
+}
+
+/* Two slices add to the stacks in the other order. */
+static bool slices_exchanged(struct broken_plan *p) {
+  for (unsigned tries = 0; tries < 20; tries++) {
+    struct pen_op *op = OP_OF(p, PEN_OP_EXPERTS_DX);
+    const uint32_t at = op ? (uint32_t)(op - ops_of(p)) : PEN_NONE,
+                   other = op ? next_of_kind(p, at + 1, PEN_OP_EXPERTS_DX) : PEN_NONE;
+    if (other == PEN_NONE || ops_of(p)[other].operand[10] != op->operand[10]) continue;
+    for (int k = 10; k < 13; k++) { /* only where they add */
+      const uint32_t of_other = ops_of(p)[other].operand[k];
+      ops_of(p)[other].operand[k] = op->operand[k];
+      op->operand[k] = of_other;
+    }
+    const struct pen_op moved = *op;
+    *op = ops_of(p)[other];
+    ops_of(p)[other] = moved;
+    return true;
+  }
+  return false;
+}
+
+/* ---- tables ---- */
+
+static struct pen_weight *some_stack(struct broken_plan *p) {
+  uint32_t seen = 0, found = 0;
+  for (uint32_t w = 0; w < p->plan->weight_count; w++)
+    if (p->plan->weights[w].stack && draw(p->seed, ++seen) == 0) found = w;
+  return WRITABLE(struct pen_weight, &p->plan->weights[found]);
+}
+
+static bool another_stack(struct broken_plan *p) {
+  some_stack(p)->stack += draw(p->seed, 2) ? 1 : UINT32_MAX;
+  return true;
+}
+static bool tensors_shifted(struct broken_plan *p) { return ++some_stack(p)->stacked_before; }
+static bool other_entries(struct broken_plan *p) { return ++p->plan->stacked; }
+static bool name_of_one(struct broken_plan *p) {
+  struct pen_weight *weight = some_stack(p);
+  weight->tensor = "model.layers.0.mlp.experts.0.gate_proj.weight";
+  return true;
+}
+
+#define BYTES                                                                            \
+  "but its bytes hold", "has overwritten", "overlaps it", "in this program has written", \
+      "which nothing has written", "in the same bytes", "may still use", "not have been gathered"
+#define FORWARD "routed: ", "derived: ", "passed: ", "same: "
+
+static const struct defect defects[] = {
+    {"rows of another op", rows_of_another, {FORWARD, BYTES}},
+    {"slots of another slice or layer", slots_of_another, {FORWARD, BYTES}},
+    {"added to another sum", added_to_another, {FORWARD, BYTES}},
+    {"routes of another layer", routes_of_another, {FORWARD, BYTES}},
+    {"probabilities of another layer", probabilities_of_another, {FORWARD, BYTES}},
+    {"matrices of another layer", matrix_of_another, {FORWARD, BYTES}},
+    {"logits of another layer", logits_of_another, {FORWARD, BYTES}},
+    {"gate for up", gate_for_up, {FORWARD}},
+    {"an op of another slice", another_slice, {FORWARD}},
+    {"a slice twice", slice_twice, {FORWARD}},
+    {"the last slice is left out", last_slice_left_out, {FORWARD, BYTES}},
+    {"evaluated by other weights of experts", evaluates_otherwise, {"same: "}},
+    {"generated by other matrices", generates_otherwise, {"generated: ", "routed: "}},
+    {"routes are made again", chooses_again, {"kept: ", "writes ", BYTES}},
+    {"dy of another slice", dy_of_another, {FORWARD, BYTES}},
+    {"a gradient by another layer", backward_by_another, {FORWARD, BYTES}},
+    {"a gradient by other routes", backward_by_other_routes, {FORWARD, BYTES}},
+    {"gradients of two layers exchanged", stacks_exchanged, {FORWARD, "nor zero", BYTES}},
+    {"slots of gradients exchanged", slots_back_exchanged, {FORWARD, BYTES, "second time"}},
+    {"gradients of two routers exchanged", routers_exchanged, {FORWARD, "nor zero", BYTES}},
+    {"the gradient of gate for up", gate_gradient_for_up, {FORWARD}},
+    {"an addend is lost", loses_addend, {FORWARD}},
+    {"a gradient of another slice", another_slice_back, {FORWARD}},
+    {"a slice adds nothing", gradient_dropped, {FORWARD, "lacks microbatch"}},
+    {"a slice adds twice", gradient_doubled, {FORWARD, "second time", BYTES}},
+    {"slices add in another order", slices_exchanged, {FORWARD, BYTES}},
+    {"a stack of other tensors", another_stack, {"counted: ", " overlaps ", "are shared, but"}},
+    {"tensors that are counted elsewhere", tensors_shifted, {"counted: "}},
+    {"entries for other tensors", other_entries, {"counted: ", "device control block"}},
+    {"a stack with the name of one", name_of_one, {"counted: "}},
+};
+
+int main(void) {
+  give_plans_experts();
+  return main_of_defects(defects, sizeof defects / sizeof *defects, 244948974);
+}

@@ -1,0 +1,307 @@
+/* experts.c: the ops of mixtures of experts against plain formulas in f64: routes and their
+ * gradient; a layer in slices, forward and backward; that a row depends on no other, however many
+ * its expert has. */
+#include "tests/support/kernels_support.h"
+
+/* ---- routes ---- */
+
+static void softmax(double *score, const double *x, size_t count) {
+  double sum = 0, most = x[0];
+  for (size_t i = 1; i < count; i++) most = fmax(most, x[i]);
+  for (size_t i = 0; i < count; i++) sum += score[i] = exp(x[i] - most);
+  for (size_t i = 0; i < count; i++) score[i] /= sum;
+}
+
+static void route(const float *logits, int64_t rows, int64_t experts, int64_t choices,
+                  int64_t normalize, int32_t *expert, float *weight) {
+  struct pen_call call = {.operand = {(void *)(uintptr_t)logits, expert, weight},
+                          .dim = {rows, experts, choices, normalize}};
+  run(PEN_OP_ROUTE, &call);
+}
+
+static void routes_are_the_greatest_scores(void **state) {
+  enum { ROWS = 57, EXPERTS = 37, CHOICES = 5 };
+  for (int normalize = 0; normalize < 2; normalize++) {
+    float *logits = random_floats(ROWS * EXPERTS, 3), *weight = floats(ROWS * CHOICES);
+    int32_t *expert = bytes_at(ROWS * CHOICES * sizeof *expert, 0);
+    for (size_t i = 0; i < ROWS * EXPERTS; i++) logits[i] *= 5;
+    route(logits, ROWS, EXPERTS, CHOICES, normalize, expert, weight);
+    for (size_t r = 0; r < ROWS; r++) {
+      double score[EXPERTS], sum = 0, least = 1;
+      softmax(score, widened(logits + r * EXPERTS, EXPERTS), EXPERTS);
+      free_last_tensor();
+      for (size_t c = 0; c < CHOICES; c++) {
+        const int32_t e = expert[r * CHOICES + c];
+        assert_true(e >= 0 && e < EXPERTS && (c == 0 || e > expert[r * CHOICES + c - 1]));
+        sum += score[e];
+        least = fmin(least, score[e]);
+      }
+      size_t better = 0;
+      for (size_t e = 0; e < EXPERTS; e++) better += score[e] > least;
+      assert_int_equal(better, CHOICES - 1);
+      for (size_t c = 0; c < CHOICES; c++) {
+        const double wanted = score[expert[r * CHOICES + c]] / (normalize ? sum : 1);
+        assert_true(fabs((double)weight[r * CHOICES + c] - wanted) < 1e-6 * wanted);
+      }
+    }
+    free_tensors(state);
+  }
+}
+
+/* Equal scores: the lower number; what is no number is least, and there are always routes. */
+static void ties_and_nan(void **state) {
+  (void)state;
+  float *logits = floats(4 * 7), *weight = floats(4 * 3);
+  int32_t *expert = bytes_at(12 * sizeof *expert, 0);
+  static const int32_t wanted[] = {0, 1, 2, 0, 4, 6, 0, 1, 2, 0, 1, 2};
+  for (size_t i = 0; i < 28; i++) logits[i] = 1;
+  logits[7 + 4] = logits[7 + 6] = 2;
+  logits[14 + 5] = NAN;
+  logits[21 + 3] = INFINITY;
+  route(logits, 4, 7, 3, 1, expert, weight);
+  for (size_t i = 0; i < 12; i++) assert_int_equal(expert[i], wanted[i]);
+  assert_true(isnan(weight[6]) && isnan(weight[9]));
+}
+
+struct routed_row {
+  const int32_t *expert;
+  const double *dweight;
+  double *logits;
+  size_t experts, choices;
+  int normalize;
+};
+
+static double weighed(const void *context) {
+  const struct routed_row *r = context;
+  double score[64], sum = 0, total = 0;
+  softmax(score, r->logits, r->experts);
+  for (size_t c = 0; c < r->choices; c++) sum += score[r->expert[c]];
+  for (size_t c = 0; c < r->choices; c++)
+    total += r->dweight[c] * score[r->expert[c]] / (r->normalize ? sum : 1);
+  return total;
+}
+
+static void the_gradient_of_routes(void **state) {
+  enum { ROWS = 9, EXPERTS = 21, CHOICES = 3 };
+  for (int normalize = 0; normalize < 2; normalize++) {
+    float *logits = random_floats(ROWS * EXPERTS, 5), *dweight = random_floats(ROWS * CHOICES, 6),
+          *weight = floats(ROWS * CHOICES), *dlogits = floats(ROWS * EXPERTS);
+    int32_t *expert = bytes_at(ROWS * CHOICES * sizeof *expert, 0);
+    double *wide = widened(logits, ROWS * EXPERTS), *dwide = widened(dweight, ROWS * CHOICES),
+           *wanted = doubles(ROWS * EXPERTS);
+    route(logits, ROWS, EXPERTS, CHOICES, normalize, expert, weight);
+    struct pen_call call = {.operand = {dweight, logits, expert, dlogits},
+                            .dim = {ROWS, EXPERTS, CHOICES, normalize}};
+    run(PEN_OP_ROUTE_DX, &call);
+    for (size_t r = 0; r < ROWS; r++) {
+      struct routed_row one = {expert + r * CHOICES,
+                               dwide + r * CHOICES,
+                               wide + r * EXPERTS,
+                               EXPERTS,
+                               CHOICES,
+                               normalize};
+      differences(weighed, &one, one.logits, EXPERTS, wanted + r * EXPERTS);
+    }
+    assert_near("dlogits", dlogits, wanted, ROWS * EXPERTS, 2e-6, 1);
+    free_tensors(state);
+  }
+}
+
+/* ---- a layer ---- */
+
+struct layer_shape {
+  size_t rows, part, choices, runs, experts, width, ffn;
+};
+
+struct tested_layer {
+  struct layer_shape of;
+  float *x, *weight, *gate, *up, *down, *addend, *dy;
+  int32_t *expert;
+  float *y, *dx, *dweight, *dgate, *dup, *ddown;
+};
+
+/* `crowded`: all rows go to the last experts. */
+static struct tested_layer make_layer(const struct layer_shape *of, bool crowded) {
+  const size_t matrices = of->experts * of->width * of->ffn, pairs = of->rows * of->choices;
+  struct tested_layer l = {.of = *of,
+                           .x = random_floats(of->rows * of->width, 1),
+                           .weight = random_floats(pairs, 2),
+                           .gate = random_floats(matrices, 3),
+                           .up = random_floats(matrices, 4),
+                           .down = random_floats(matrices, 5),
+                           .addend = random_floats(of->rows * of->width, 6),
+                           .dy = random_floats(of->rows * of->width, 7),
+                           .expert = bytes_at(pairs * sizeof *l.expert, 0),
+                           .y = floats(of->rows * of->width),
+                           .dx = floats(of->rows * of->width),
+                           .dweight = floats(pairs),
+                           .dgate = random_floats(matrices, 8),
+                           .dup = random_floats(matrices, 9),
+                           .ddown = random_floats(matrices, 10)};
+  for (size_t r = 0; r < of->rows; r++)
+    for (size_t c = 0; c < of->choices; c++)
+      l.expert[r * of->choices + c] =
+          (int32_t)(crowded ? of->experts - of->choices + c
+                            : (r * r % (of->experts - of->choices + 1)) + c);
+  return l;
+}
+
+static void run_forward(struct tested_layer *l) {
+  const struct layer_shape *s = &l->of;
+  float *sent = floats(s->part * s->width), *slots = floats(s->part * s->choices * s->width);
+  for (size_t n = 0; n < s->rows / s->part; n++) {
+    const int64_t moved[] = {(int64_t)s->rows,    (int64_t)s->width, (int64_t)s->part,
+                             (int64_t)s->choices, (int64_t)s->runs,  (int64_t)n,
+                             (int64_t)s->experts};
+    struct pen_call dispatch = {.operand = {l->x, l->expert, sent}},
+                    experts = {.operand = {sent, l->expert, l->weight, l->gate, l->up, l->down,
+                                           slots},
+                               .dim = {moved[0], moved[2], moved[3], moved[4], moved[5], moved[6],
+                                       moved[1], (int64_t)s->ffn}},
+                    sum = {.operand = {slots, l->expert, n ? l->y : l->addend, l->y}};
+    memcpy(dispatch.dim, moved, sizeof moved);
+    memcpy(sum.dim, moved, sizeof moved);
+    run(PEN_OP_DISPATCH, &dispatch);
+    run(PEN_OP_EXPERTS, &experts);
+    run(PEN_OP_SUM_CHOICES, &sum);
+  }
+}
+
+static void run_backward(struct tested_layer *l) {
+  const struct layer_shape *s = &l->of;
+  const size_t slices = s->rows / s->part;
+  float *sent = floats(s->part * s->width), *dy = floats(s->part * s->width),
+        *dslots = floats(s->part * s->choices * s->width);
+  for (size_t n = slices; n-- > 0;) {
+    const int64_t moved[] = {(int64_t)s->rows,    (int64_t)s->width, (int64_t)s->part,
+                             (int64_t)s->choices, (int64_t)s->runs,  (int64_t)n,
+                             (int64_t)s->experts};
+    const bool first = n + 1 == slices;
+    struct pen_call of_x = {.operand = {l->x, l->expert, sent}},
+                    of_dy = {.operand = {l->dy, l->expert, dy}},
+                    experts = {.operand = {dy, sent, l->expert, l->weight, l->gate, l->up, l->down,
+                                           first ? NULL : l->dweight, l->dweight, dslots, l->dgate,
+                                           l->dup, l->ddown},
+                               .dim = {moved[0], moved[2], moved[3], moved[4], moved[5], moved[6],
+                                       moved[1], (int64_t)s->ffn}},
+                    sum = {.operand = {dslots, l->expert, first ? NULL : l->dx, l->dx}};
+    memcpy(of_x.dim, moved, sizeof moved);
+    memcpy(of_dy.dim, moved, sizeof moved);
+    memcpy(sum.dim, moved, sizeof moved);
+    run(PEN_OP_DISPATCH, &of_x);
+    run(PEN_OP_DISPATCH, &of_dy);
+    run(PEN_OP_EXPERTS_DX, &experts);
+    run(PEN_OP_SUM_CHOICES, &sum);
+  }
+}
+
+/* The same in f64, row by row; gradients are added to what was there. */
+struct wanted {
+  double *y, *dx, *dweight, *dgate, *dup, *ddown;
+};
+
+static double dot(const float *a, size_t stride_a, const float *b, size_t stride_b, size_t count) {
+  double sum = 0;
+  for (size_t i = 0; i < count; i++) sum += (double)a[i * stride_a] * (double)b[i * stride_b];
+  return sum;
+}
+
+static void compute_pair(const struct tested_layer *l, const struct wanted *w, size_t r, size_t c) {
+  const size_t h = l->of.width, f = l->of.ffn, pair = r * l->of.choices + c,
+               at = (size_t)l->expert[pair] * h * f;
+  const float *x = l->x + r * h, *dy = l->dy + r * h;
+  const double p = (double)l->weight[pair];
+  w->dweight[pair] = 0;
+  for (size_t j = 0; j < f; j++) {
+    const double g = dot(x, 1, l->gate + at + j * h, 1, h), u = dot(x, 1, l->up + at + j * h, 1, h),
+                 d = dot(dy, 1, l->down + at + j, f, h), s = 1 / (1 + exp(-g)), act = g * s * u,
+                 dg = p * d * u * s * (1 + g * (1 - s)), du = p * d * g * s;
+    w->dweight[pair] += d * act;
+    for (size_t i = 0; i < h; i++) {
+      w->y[r * h + i] += p * act * (double)l->down[at + i * f + j];
+      w->dx[r * h + i] += dg * (double)l->gate[at + j * h + i] + du * (double)l->up[at + j * h + i];
+      w->dgate[at + j * h + i] += dg * (double)x[i];
+      w->dup[at + j * h + i] += du * (double)x[i];
+      w->ddown[at + i * f + j] += p * act * (double)dy[i];
+    }
+  }
+}
+
+static void check_layer(void **state, const struct layer_shape *s, bool crowded) {
+  const size_t matrices = s->experts * s->width * s->ffn, pairs = s->rows * s->choices;
+  struct tested_layer l = make_layer(s, crowded);
+  const struct wanted w = {.y = widened(l.addend, s->rows * s->width),
+                           .dx = doubles(s->rows * s->width),
+                           .dweight = doubles(pairs),
+                           .dgate = widened(l.dgate, matrices),
+                           .dup = widened(l.dup, matrices),
+                           .ddown = widened(l.ddown, matrices)};
+  memset(w.dx, 0, s->rows * s->width * sizeof *w.dx);
+  for (size_t r = 0; r < s->rows; r++)
+    for (size_t c = 0; c < s->choices; c++) compute_pair(&l, &w, r, c);
+  run_forward(&l);
+  run_backward(&l);
+  assert_near("y", l.y, w.y, s->rows * s->width, 4e-6, 1);
+  assert_near("dx", l.dx, w.dx, s->rows * s->width, 4e-6, 1);
+  assert_near("dweight", l.dweight, w.dweight, pairs, 4e-6, 1);
+  assert_near("dgate", l.dgate, w.dgate, matrices, 4e-6, 1);
+  assert_near("dup", l.dup, w.dup, matrices, 4e-6, 1);
+  assert_near("ddown", l.ddown, w.ddown, matrices, 4e-6, 1);
+  free_tensors(state);
+}
+
+static void a_layer_equals_its_formula(void **state) {
+  static const struct layer_shape shapes[] = {{24, 24, 2, 3, 5, 21, 13}, {24, 12, 2, 3, 5, 21, 13},
+                                              {24, 6, 3, 2, 8, 16, 32},  {7, 7, 1, 1, 1, 5, 3},
+                                              {500, 500, 1, 1, 2, 9, 7}, {12, 4, 2, 1, 2, 40, 17}};
+  for (size_t n = 0; n < sizeof shapes / sizeof *shapes; n++)
+    for (int crowded = 0; crowded < 2; crowded++) check_layer(state, &shapes[n], crowded);
+}
+
+/* ---- rows ---- */
+
+/* The bits of the rows of one layer that another one has, too, from `first` on. */
+static void compare_rows(const struct tested_layer *some, const struct tested_layer *all,
+                         size_t first) {
+  const size_t width = some->of.width, choices = some->of.choices;
+  assert_same_bits("y", some->y, all->y + first * width, some->of.rows * width * sizeof(float));
+  assert_same_bits("dx", some->dx, all->dx + first * width, some->of.rows * width * sizeof(float));
+  assert_same_bits("dweight", some->dweight, all->dweight + first * choices,
+                   some->of.rows * choices * sizeof(float));
+}
+
+/* Also in more slices, and with other products asked for. */
+static void a_row_depends_on_no_other(void **state) {
+  static const struct layer_shape whole = {60, 60, 2, 1, 4, 37, 29};
+  for (int crowded = 0; crowded < 2; crowded++)
+    for (size_t first = 0; first < 59; first += 7) {
+      struct tested_layer all = make_layer(&whole, crowded), some = all;
+      some.of.rows = some.of.part = 60 - first;
+      if (first == 0) some.of.part = 12;
+      some.x += first * whole.width;
+      some.addend += first * whole.width;
+      some.dy += first * whole.width;
+      some.weight += first * whole.choices;
+      some.expert += first * whole.choices;
+      some.y = floats(60 * whole.width);
+      some.dx = floats(60 * whole.width);
+      some.dweight = floats(60 * whole.choices);
+      run_forward(&all);
+      run_backward(&all);
+      run_forward(&some);
+      run_backward(&some);
+      compare_rows(&some, &all, first);
+      free_tensors(state);
+    }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(routes_are_the_greatest_scores),
+      cmocka_unit_test(ties_and_nan),
+      cmocka_unit_test(the_gradient_of_routes),
+      cmocka_unit_test(a_layer_equals_its_formula),
+      cmocka_unit_test(a_row_depends_on_no_other),
+  };
+  return RUN_ON_EVERY_SET(tests);
+}
