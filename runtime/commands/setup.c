@@ -42,6 +42,13 @@ const struct pen_profile *pen_longest_profile(const struct pen_buckets *buckets)
 }
 
 void pen_run_open_data(struct pen_run *run) {
+  struct pen_mailbox *mailbox = run->options->mailbox;
+  if (mailbox != NULL) {
+    mailbox->rank_count = run->local.count;
+    run->given =
+        pen_data_open_given(&run->data, run->plan, run->profile, run->options->seed, mailbox);
+    return;
+  }
   const struct pen_texts paths =
       pen_token_paths(run->plan, "--data", &run->options->data, run->options->data_weights != NULL);
   pen_data_open_files(&run->data, run->plan, run->profile->sequence, &paths,

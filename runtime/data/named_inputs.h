@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "base/message.h"
+#include "runtime/base/mailbox.h"
 #include "runtime/plan/plan.h"
 
 /* An input in a file. */
@@ -30,6 +31,18 @@ const char *pen_named_wanted_text(char text[2 * PEN_SHOWN_BYTES], const struct p
 const struct pen_named_input *pen_named_inputs_open(const struct pen_plan *plan, uint64_t sequence,
                                                     const char *path, const unsigned char *file,
                                                     uint64_t bytes, uint64_t *sample_count);
+
+/* Of a model whose inputs have no names, what the two data ops of a language model read: its
+ * sequences and what they are to predict. */
+enum { PEN_PLAIN_TOKENS, PEN_PLAIN_TARGETS, PEN_PLAIN_INPUTS };
+
+/* The same for samples that a process gives which uses the library: describes the inputs in its
+ * mailbox, where so many samples are for a step, and makes that long enough. Fails (64). */
+struct pen_named_input *pen_named_inputs_given(const struct pen_plan *plan, uint64_t sequence,
+                                               uint64_t samples, struct pen_mailbox *mailbox);
+
+/* In a rank, before a step: takes which dtypes they have in it. */
+void pen_named_inputs_take(struct pen_named_input *named, const struct pen_mailbox *mailbox);
 
 /* Reads a sample of an input as ids. Fails (65) with the element if one is none: it is not below
  * the limit of the input, unless it is -100 and `may_ignore`. */

@@ -89,6 +89,13 @@ void pen_data_open_files(struct pen_data *data, const struct pen_plan *plan, uin
                          const struct pen_texts *paths, const uint64_t *weights, uint32_t ids_bits,
                          uint64_t seed);
 
+/* The same for the samples that a process gives which uses the library (mailbox.h): what the steps
+ * of a profile read, always there. They are no file: `tokens` is null. Returns the inputs, whose
+ * dtypes each step may change. */
+struct pen_named_input *pen_data_open_given(struct pen_data *data, const struct pen_plan *plan,
+                                            const struct pen_profile *profile, uint64_t seed,
+                                            struct pen_mailbox *mailbox);
+
 /* The order of `--shuffle` with that seed. */
 void pen_data_shuffle(struct pen_data *data, uint64_t seed);
 

@@ -69,6 +69,7 @@ struct pen_run {
   struct pen_results results; /* of score: becomes shared.results */
   uint32_t prompts_checksum;  /* of generate and of samples: of all prompts' tokens */
   struct pen_data data;
+  struct pen_named_input *given; /* of a process that uses the library: what `data` has */
   struct pen_run_evaluation evaluation;
   struct pen_run_sampling sampling;
   struct pen_folder_id checkpoints;      /* that this command has locked */

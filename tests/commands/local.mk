@@ -51,6 +51,7 @@ COMMAND_TESTS = \
   %reldir%/joint.t \
   %reldir%/joint_costs.t \
   %reldir%/launchers.t \
+  %reldir%/library.t \
   %reldir%/limits.t \
   %reldir%/log.t \
   %reldir%/loss_rows.t \
