@@ -5,6 +5,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/commands/files.h"
+#include "runtime/commands/library_data.h"
 #include "runtime/data/windows.h"
 #include "runtime/observe/trace.h"
 #include "runtime/storage/initial_weights.h"
@@ -42,11 +43,8 @@ const struct pen_profile *pen_longest_profile(const struct pen_buckets *buckets)
 }
 
 void pen_run_open_data(struct pen_run *run) {
-  struct pen_mailbox *mailbox = run->options->mailbox;
-  if (mailbox != NULL) {
-    mailbox->rank_count = run->local.count;
-    run->given =
-        pen_data_open_given(&run->data, run->plan, run->profile, run->options->seed, mailbox);
+  if (run->options->mailbox != NULL) {
+    pen_library_data_open(run);
     return;
   }
   const struct pen_texts paths =

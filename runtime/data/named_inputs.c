@@ -137,15 +137,20 @@ const struct pen_named_input *pen_named_inputs_open(const struct pen_plan *plan,
 
 /* ---- a caller's samples ---- */
 
-/* What models read that are not described by names, in the places of their data ops. */
-static void plain_inputs(const struct pen_plan *plan, struct pen_input inputs[PEN_PLAIN_INPUTS]) {
-  inputs[PEN_PLAIN_TOKENS] = (struct pen_input){
-      .name = "tokens", .dtype = PEN_INPUT_I32, .dim_count = 1, .limit = plan->vocab};
-  inputs[PEN_PLAIN_TARGETS] = (struct pen_input){.name = "targets",
-                                                 .dtype = PEN_INPUT_I32,
-                                                 .dim_count = 1,
-                                                 .limit = plan->vocab,
-                                                 .has_targets = true};
+/* What models read that are not described by names, in the places of their data ops; the limit is
+ * that of the plan. */
+static struct pen_input plain_inputs[PEN_PLAIN_INPUTS] = {
+    [PEN_PLAIN_TOKENS] = {.name = "tokens", .dtype = PEN_INPUT_I32, .dim_count = 1},
+    [PEN_PLAIN_TARGETS] = {.name = "targets",
+                           .dtype = PEN_INPUT_I32,
+                           .dim_count = 1,
+                           .has_targets = true},
+};
+
+static uint32_t inputs_of(const struct pen_plan *plan, const struct pen_input **inputs) {
+  plain_inputs[PEN_PLAIN_TOKENS].limit = plain_inputs[PEN_PLAIN_TARGETS].limit = plan->vocab;
+  *inputs = plan->input_count > 0 ? plan->inputs : plain_inputs;
+  return plan->input_count > 0 ? plan->input_count : plan->needs_tokens ? PEN_PLAIN_INPUTS : 0;
 }
 
 static void describe(struct pen_mailbox_input *to, const struct pen_input *input,
@@ -158,30 +163,36 @@ static void describe(struct pen_mailbox_input *to, const struct pen_input *input
   to->elements = sample_dims(input, sequence, to->dim);
 }
 
-struct pen_named_input *pen_named_inputs_given(const struct pen_plan *plan, uint64_t sequence,
-                                               uint64_t samples, struct pen_mailbox *mailbox) {
-  static struct pen_input plain[PEN_PLAIN_INPUTS];
-  const struct pen_input *inputs = plan->input_count > 0 ? plan->inputs : plain;
-  const uint32_t count = plan->input_count > 0 ? plan->input_count
-                         : plan->needs_tokens  ? PEN_PLAIN_INPUTS
-                                               : 0;
-  uint64_t end = sizeof *mailbox;
-  plain_inputs(plan, plain);
+uint64_t pen_named_inputs_describe(const struct pen_plan *plan, uint64_t sequence,
+                                   struct pen_mailbox *mailbox) {
+  const struct pen_input *inputs;
+  const uint32_t count = inputs_of(plan, &inputs);
+  uint64_t end = pen_mailbox_aligned(sizeof *mailbox), samples = 0;
   if (count > PEN_MAILBOX_INPUTS_MAX) {
     pen_fail(PEN_EXIT_USAGE, "the model has %u inputs; a library takes at most %d", count,
              PEN_MAILBOX_INPUTS_MAX);
+  }
+  mailbox->input_count = count;
+  for (uint32_t use = 0; use < PEN_SAMPLES_USES; use++) {
+    mailbox->samples[use] = count == 0 ? 0 : mailbox->samples[use];
+    samples = mailbox->samples[use] > samples ? mailbox->samples[use] : samples;
   }
   for (uint32_t i = 0; i < count; i++) {
     struct pen_mailbox_input *to = &mailbox->inputs[i];
     describe(to, &inputs[i], sequence);
     const unsigned a = pen_stored_dtypes[to->serving[0]].bytes,
                    b = pen_stored_dtypes[to->serving[1]].bytes;
-    to->offset = (end + PEN_MAILBOX_ALIGNMENT - 1) / PEN_MAILBOX_ALIGNMENT * PEN_MAILBOX_ALIGNMENT;
-    end = to->offset + samples * to->elements * (a > b ? a : b);
+    to->offset = end;
+    end = pen_mailbox_aligned(end + samples * to->elements * (a > b ? a : b));
   }
-  mailbox->samples = count > 0 ? samples : 0;
-  mailbox->input_count = count;
-  const unsigned char *all = pen_mailbox_lengthen(mailbox, end);
+  return end;
+}
+
+struct pen_named_input *pen_named_inputs_given(const struct pen_plan *plan,
+                                               const struct pen_mailbox *mailbox,
+                                               const unsigned char *all) {
+  const struct pen_input *inputs;
+  const uint32_t count = inputs_of(plan, &inputs);
   struct pen_named_input *named = pen_allocate(count + 1, sizeof *named, "%u inputs", count);
   for (uint32_t i = 0; i < count; i++) {
     named[i] = (struct pen_named_input){

@@ -37,9 +37,15 @@ const struct pen_named_input *pen_named_inputs_open(const struct pen_plan *plan,
 enum { PEN_PLAIN_TOKENS, PEN_PLAIN_TARGETS, PEN_PLAIN_INPUTS };
 
 /* The same for samples that a process gives which uses the library: describes the inputs in its
- * mailbox, where so many samples are for a step, and makes that long enough. Fails (64). */
-struct pen_named_input *pen_named_inputs_given(const struct pen_plan *plan, uint64_t sequence,
-                                               uint64_t samples, struct pen_mailbox *mailbox);
+ * mailbox, of which steps have the numbers of samples that it says. Returns the end of their
+ * place there. Fails (64). */
+uint64_t pen_named_inputs_describe(const struct pen_plan *plan, uint64_t sequence,
+                                   struct pen_mailbox *mailbox);
+
+/* The inputs in it, when it is mapped at `all`. */
+struct pen_named_input *pen_named_inputs_given(const struct pen_plan *plan,
+                                               const struct pen_mailbox *mailbox,
+                                               const unsigned char *all);
 
 /* In a rank, before a step: takes which dtypes they have in it. */
 void pen_named_inputs_take(struct pen_named_input *named, const struct pen_mailbox *mailbox);

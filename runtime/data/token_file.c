@@ -338,19 +338,16 @@ void pen_data_open_to_end(struct pen_data *data, const struct pen_plan *plan, ui
   open_data(data, plan, sequence, path, ids_bits, seed, true);
 }
 
-struct pen_named_input *pen_data_open_given(struct pen_data *data, const struct pen_plan *plan,
-                                            const struct pen_profile *profile, uint64_t seed,
-                                            struct pen_mailbox *mailbox) {
-  const uint64_t samples = pen_data_step_windows(plan, profile);
-  struct pen_named_input *named = pen_named_inputs_given(plan, profile->sequence, samples, mailbox);
-  pen_data_open(data, plan, profile->sequence, NULL, 0, seed);
-  if (mailbox->input_count > 0) {
+void pen_data_open_given(struct pen_data *data, const struct pen_plan *plan, uint64_t sequence,
+                         uint64_t seed, const struct pen_named_input *named, uint32_t named_count,
+                         uint64_t samples) {
+  pen_data_open(data, plan, sequence, NULL, 0, seed);
+  if (samples > 0) {
     data->path = PEN_CALLER_SAMPLES;
     data->window_count = samples;
     data->named = named;
-    data->named_targets = pen_named_targets(named, mailbox->input_count);
+    data->named_targets = pen_named_targets(named, named_count);
   }
-  return named;
 }
 
 struct pen_data_file_id pen_data_identify(const struct pen_data_file_id *ids, uint64_t count) {

@@ -147,6 +147,7 @@ static int make_mailbox(struct pen_session *session) {
   }
   session->mailbox->version = PEN_MAILBOX_VERSION;
   session->mailbox->caller = getpid();
+  session->mailbox->learning_rate = NAN;
   return 0;
 }
 
@@ -282,8 +283,10 @@ const char *pen_session_message(const struct pen_session *session) { return sess
 
 /* ---- samples ---- */
 
-uint64_t pen_session_samples(const struct pen_session *session) {
-  return session->mailbox->samples;
+_Static_assert((int)PEN_SESSION_EVALUATION == (int)PEN_SAMPLES_OF_EVALUATION, "one order");
+
+uint64_t pen_session_samples(const struct pen_session *session, enum pen_session_use use) {
+  return session->mailbox->samples[use];
 }
 
 const char *pen_session_input(const struct pen_session *session, uint32_t index,
@@ -350,7 +353,7 @@ static const struct pen_samples *find(const struct pen_mailbox_input *input,
 }
 
 static int check_input(struct pen_session *session, const struct pen_mailbox_input *input,
-                       const struct pen_samples *samples) {
+                       const struct pen_samples *samples, enum pen_samples_use use) {
   char shape[PEN_SHOWN_BYTES], dtype[PEN_SHOWN_BYTES];
   if (samples == NULL) {
     return fail(session, DATA, PEN_INPUT_IS_MISSING, PEN_CALLER_SAMPLES, input->name,
@@ -360,23 +363,23 @@ static int check_input(struct pen_session *session, const struct pen_mailbox_inp
     return fail(session, DATA, PEN_INPUT_IS_OTHER, PEN_CALLER_SAMPLES, input->name,
                 pen_shown(dtype, samples->dtype), shape_text(shape, samples), input->wanted);
   }
-  if (samples->dim[0] != session->mailbox->samples) {
+  if (samples->dim[0] != session->mailbox->samples[use]) {
     return fail(session, DATA,
                 PEN_CALLER_SAMPLES ": input %s: %" PRIu64 " samples, and a step reads %" PRIu64,
-                input->name, samples->dim[0], session->mailbox->samples);
+                input->name, samples->dim[0], session->mailbox->samples[use]);
   }
   return 0;
 }
 
 /* Checks all before anything is changed. */
 static int check_samples(struct pen_session *session, const struct pen_samples *samples,
-                         uint32_t count) {
+                         uint32_t count, enum pen_samples_use use) {
   const struct pen_mailbox *mailbox = session->mailbox;
   char shown[PEN_SHOWN_BYTES], names[PEN_SESSION_MESSAGE_BYTES];
   int status = 0;
   for (uint32_t i = 0; i < mailbox->input_count && status == 0; i++) {
     const struct pen_mailbox_input *input = &mailbox->inputs[i];
-    status = check_input(session, input, find(input, samples, count));
+    status = check_input(session, input, find(input, samples, count), use);
   }
   for (uint32_t i = 0; i < count && status == 0; i++) {
     uint32_t of = 0;
@@ -401,24 +404,30 @@ static void copy_samples(const struct pen_session *session, const struct pen_sam
     const struct pen_samples *from = find(input, samples, count);
     input->given = serving_dtype(input, from);
     memcpy((unsigned char *)mailbox + input->offset, from->data,
-           mailbox->samples * input->elements * dtypes[input->given].bytes);
+           from->dim[0] * input->elements * dtypes[input->given].bytes);
   }
 }
 
 /* ---- requests ---- */
 
-int pen_session_step(struct pen_session *session, const struct pen_samples *samples, uint32_t count,
-                     struct pen_step *result) {
+/* One that reads samples. */
+static int request_with(struct pen_session *session, const struct pen_samples *samples,
+                        uint32_t count, enum pen_samples_use use, enum pen_request request) {
   int status = begin(session);
   if (status == 0) {
-    status = check_samples(session, samples, count);
+    status = check_samples(session, samples, count, use);
   }
   if (status != 0) {
     return status;
   }
   copy_samples(session, samples, count);
-  send_request(session, PEN_REQUEST_STEP);
-  status = await_answer(session);
+  send_request(session, request);
+  return await_answer(session);
+}
+
+int pen_session_step(struct pen_session *session, const struct pen_samples *samples, uint32_t count,
+                     struct pen_step *result) {
+  const int status = request_with(session, samples, count, PEN_SAMPLES_OF_STEP, PEN_REQUEST_STEP);
   const struct pen_mailbox_step *step = &session->mailbox->step;
   if (status == 0) {
     *result = (struct pen_step){.loss = step->targets > 0 ? step->loss : NAN,
@@ -428,6 +437,101 @@ int pen_session_step(struct pen_session *session, const struct pen_samples *samp
                                 .targets = step->targets};
   }
   return status;
+}
+
+int pen_session_evaluate(struct pen_session *session, const struct pen_samples *samples,
+                         uint32_t count, double *loss, uint64_t *targets) {
+  const int status =
+      request_with(session, samples, count, PEN_SAMPLES_OF_EVALUATION, PEN_REQUEST_EVALUATE);
+  if (status == 0) {
+    *targets = session->mailbox->step.targets;
+    *loss = *targets > 0 ? session->mailbox->step.loss : NAN;
+  }
+  return status;
+}
+
+int pen_session_set_learning_rate(struct pen_session *session, double learning_rate) {
+  const int status = begin(session);
+  if (status == 0 && !isnan(learning_rate) && !(learning_rate >= 0 && isfinite(learning_rate))) {
+    return fail(session, USAGE, "learning rate %g: a number from 0 on", learning_rate);
+  }
+  if (status == 0) {
+    session->mailbox->learning_rate = learning_rate;
+  }
+  return status;
+}
+
+static struct pen_mailbox_weight *weights_of(const struct pen_session *session) {
+  return (struct pen_mailbox_weight *)((unsigned char *)session->mailbox +
+                                       session->mailbox->weights_offset);
+}
+
+static float *values_of(const struct pen_session *session) {
+  return (float *)((unsigned char *)session->mailbox + session->mailbox->values_offset);
+}
+
+const char *pen_session_weight(const struct pen_session *session, uint32_t index,
+                               uint32_t *dim_count, const uint64_t **dim) {
+  if (index >= session->mailbox->weight_count) {
+    return NULL;
+  }
+  const struct pen_mailbox_weight *weight = &weights_of(session)[index];
+  *dim_count = weight->dim_count;
+  *dim = weight->dim;
+  return weight->name;
+}
+
+/* Sets which weight a request is of. */
+static int find_weight(struct pen_session *session, const char *name, uint64_t count) {
+  struct pen_mailbox *mailbox = session->mailbox;
+  const int status = begin(session);
+  char shown[PEN_SHOWN_BYTES];
+  uint32_t w = 0;
+  if (status != 0) {
+    return status;
+  }
+  while (w < mailbox->weight_count && strcmp(weights_of(session)[w].name, name) != 0) {
+    w++;
+  }
+  if (w == mailbox->weight_count) {
+    return fail(session, DATA, "weights: tensor %s: the model has none of that name",
+                pen_shown(shown, name));
+  }
+  if (weights_of(session)[w].elements != count) {
+    return fail(session, DATA, "weights: tensor %s: %" PRIu64 " elements, and it has %" PRIu64,
+                name, count, weights_of(session)[w].elements);
+  }
+  mailbox->requested = w;
+  return 0;
+}
+
+int pen_session_read_weight(struct pen_session *session, const char *name, float *values,
+                            uint64_t count) {
+  int status = find_weight(session, name, count);
+  if (status == 0) {
+    send_request(session, PEN_REQUEST_READ_WEIGHT);
+    status = await_answer(session);
+  }
+  if (status == 0) {
+    memcpy(values, values_of(session), count * sizeof *values);
+  }
+  return status;
+}
+
+int pen_session_write_weight(struct pen_session *session, const char *name, const float *values,
+                             uint64_t count) {
+  const int status = find_weight(session, name, count);
+  for (uint64_t e = 0; e < count && status == 0; e++) {
+    if (!isfinite(values[e])) {
+      return fail(session, DATA, "weights: tensor %s: element %" PRIu64 " is not finite", name, e);
+    }
+  }
+  if (status != 0) {
+    return status;
+  }
+  memcpy(values_of(session), values, count * sizeof *values);
+  send_request(session, PEN_REQUEST_WRITE_WEIGHT);
+  return await_answer(session);
 }
 
 int pen_session_save(struct pen_session *session, const char *folder) {

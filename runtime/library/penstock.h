@@ -68,14 +68,36 @@ PEN_API const char *pen_session_message(const struct pen_session *session);
 PEN_API const char *pen_session_input(const struct pen_session *session, uint32_t index,
                                       const char **wanted);
 
-/* How many samples a step reads, over all microbatches and replicas; 0: the model makes its own. */
-PEN_API uint64_t pen_session_samples(const struct pen_session *session);
+/* How many samples a step of training or of evaluation reads, over all microbatches and replicas;
+ * 0: the model makes its own. */
+enum pen_session_use { PEN_SESSION_STEP, PEN_SESSION_EVALUATION };
+PEN_API uint64_t pen_session_samples(const struct pen_session *session, enum pen_session_use use);
 
 /* Makes a step of training with these samples of all inputs, in any order; row i of microbatch j is
  * sample j * batch.microbatch + i. They are copied. Sets *result. Samples that do not fit (65)
  * change nothing; one with an id that is none ends the ranks. */
 PEN_API int pen_session_step(struct pen_session *session, const struct pen_samples *samples,
                              uint32_t count, struct pen_step *result);
+
+/* The learning rate of all steps from the next on; not a number: that of the topology's schedule,
+ * as at first. 64 for one that is negative or infinite. */
+PEN_API int pen_session_set_learning_rate(struct pen_session *session, double learning_rate);
+
+/* The loss of these samples, without a change of weights; *targets: how many count. *loss is NaN
+ * without any. */
+PEN_API int pen_session_evaluate(struct pen_session *session, const struct pen_samples *samples,
+                                 uint32_t count, double *loss, uint64_t *targets);
+
+/* The weights, by their index: the name, that of files, and the extents; null past the last. */
+PEN_API const char *pen_session_weight(const struct pen_session *session, uint32_t index,
+                                       uint32_t *dim_count, const uint64_t **dim);
+
+/* Reads or sets all elements of a weight, in the order of files. Moments of the optimizer stay. 65:
+ * the model has none of that name, or it has another number of elements, or one is not finite. */
+PEN_API int pen_session_read_weight(struct pen_session *session, const char *name, float *values,
+                                    uint64_t count);
+PEN_API int pen_session_write_weight(struct pen_session *session, const char *name,
+                                     const float *values, uint64_t count);
 
 /* Saves the weights and the optimizer as FOLDER/step-NNNNNNNN, as train does. */
 PEN_API int pen_session_save(struct pen_session *session, const char *folder);

@@ -16,6 +16,8 @@ libruntime_a_SOURCES += \
   %reldir%/saving.c \
   %reldir%/saving.h \
   %reldir%/snapshot.c \
-  %reldir%/snapshot.h 
+  %reldir%/snapshot.h \
+  %reldir%/weight_values.c \
+  %reldir%/weight_values.h 
 
 

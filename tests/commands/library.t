@@ -3,6 +3,7 @@
 . "${top_srcdir:-.}/tests/support/lib.sh"
 
 cd "$scratch" || exit 99
+. "$top_srcdir/tests/support/library.sh"
 make_tokens data.bin 1500 # 93 windows of 16 tokens
 cp "$top_srcdir/tests/models/nano.json" .
 sed 's/, "from": "t[a-z]*"//' nano.json >named.json
@@ -21,19 +22,9 @@ END
 samples() { "${PYTHON:-python3}" "$top_srcdir/tests/support/samples.py" "$@"; } # OUT FIRST COUNT TOKENS SEQUENCE NAME:DTYPE:WHAT...
 samples all.safetensors 0 93 data.bin 16 idx:I32:tokens targets:I64:targets
 
-# library NAME: the library of the binary NAME, as `make lib` links it, and the program NAME.loop.
-library() {
-  ln -s "$1" "penstock-$1"
-  printf '#include "runtime/library/penstock.h"\nextern PEN_API const struct pen_library pen_library_%s;\nconst struct pen_library pen_library_%s = {"%s"};\n' \
-    "$1" "$1" "$1" >"$1.library.c"
-  $CC $CFLAGS $PEN_CFLAGS -I"$top_srcdir" -fPIC -fvisibility=hidden -shared -Wl,-Bsymbolic -Wl,-z,defs -o "libpenstock-$1.so" "$1.library.c" \
-    -Wl,--whole-archive "$top_builddir/libclient.a" -Wl,--no-whole-archive -ldl &&
-    $CC $CFLAGS $PEN_CFLAGS -I"$top_srcdir/runtime/library" -DLIBRARY="$1" -o "$1.loop" "$top_srcdir/tests/support/library_loop.c" \
-      "./libpenstock-$1.so" '-Wl,-rpath,$ORIGIN'
-}
 # as_train NAME TOKENS TARGETS: three steps of NAME.loop have what train's three steps have.
 as_train() {
-  ok "$1: a library" library "$1"
+  ok "$1: a library" library "$1" loop
   ./"$1.loop" data.bin 16 "$2" "$3" 3 "$1.saved" --seed 7 >"$1.found"
   is "$1: the program ends" $? 0
   log_field "$1.log" loss >"$1.losses"
@@ -73,6 +64,36 @@ refused "an option of data" 64 "penstock: --steps: not with a library, whose cal
 refused "absent weights" 66 "penstock: none.safetensors: No such file or directory" $loop 16 idx:I32 targets:I32 1 x --init none.safetensors
 refused "a folder that cannot be" 73 "penstock: $scratch/data.bin: cannot create: Not a directory; step 1 is not saved, training continues" \
   $loop 16 idx:I32 targets:I32 1 data.bin
+
+# ---- two sessions, used by another thread: evaluation, weights, the learning rate; a lost rank ----
+ok "two: another program" library two calls
+./two init --seed 7 --output seed7.safetensors
+"${PYTHON:-python3}" -c 'import struct, sys; sys.stdout.buffer.write(struct.pack("<256i80H", 20240520, 1, 80, *[0] * 253, *range(80)))' >counted.bin
+samples counted.safetensors 0 4 counted.bin 16 idx:I32:tokens targets:I32:targets
+evaluated=$(./two eval --init seed7.safetensors --data counted.safetensors --quiet 2>err | sed -n 's/.*"loss": *\([^,}]*\).*/\1/p')
+mkfifo go
+./two.calls idx targets 16 calls <go >called 2>&1 &
+program=$!
+exec 3>go
+until grep -q '^second' called || ! kill -0 $program 2>/dev/null; do sleep 0.05; done
+command=$(ps -o pid=,args= --ppid $program | awk '/--seed 7/ { print $1 }')
+kill -KILL "$(ps -o pid= --ppid "$command" | tail -n 1)"
+exec 3>&-
+wait $program
+is "the program ends" $? 0
+ok "weights that were read and set are those of the other session" cmp calls/first/latest/model.safetensors calls/second/latest/model.safetensors
+ok "they are those of the seed" cmp calls/first/latest/model.safetensors seed7.safetensors
+ok "a step of rate 0 changes none" cmp calls/first/latest/model.safetensors calls/unchanged/latest/model.safetensors
+is "an evaluation is that of eval, and what does not fit is refused" "$(sed '$d' called | sed '$d')" "loss $evaluated of 64
+65 penstock: weights: tensor wte.weight: 4657 elements, and it has 4656
+65 penstock: weights: tensor wte.weight: element 0 is not finite
+65 penstock: weights: tensor none: the model has none of that name
+rate 0
+64 penstock: learning rate -1: a number from 0 on
+rate 0.01 step 2
+second step 1"
+matches "a lost rank is a value" "$(tail -n 1 called)" "75 penstock: rank 1 (*) lost: signal 9 *"
+is "and stays so" "$(tail -n 1 called)" "$(tail -n 2 called | sed 1q)"
 rm penstock-named
 refused "no binary" 66 "penstock: ./penstock-named: No such file or directory" $loop 16 idx:I32 targets:I32 1 x
 finish

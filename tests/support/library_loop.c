@@ -76,7 +76,7 @@ int main(int argc, char **argv) {
   }
   fail(pen_session_open(&LIBRARY_OBJECT(LIBRARY), (const char *const *)argv + 7, &session, message),
        message);
-  const uint64_t samples = pen_session_samples(session);
+  const uint64_t samples = pen_session_samples(session, PEN_SESSION_STEP);
   const uint16_t *tokens = read_tokens(argv[1]);
   struct input inputs[] = {input_of(argv[3], samples, strtoull(argv[2], NULL, 10), 0),
                            input_of(argv[4], samples, strtoull(argv[2], NULL, 10), 1)};
