@@ -4,6 +4,7 @@ libruntime_a_SOURCES += \
 
 include %D%/plan/local.mk
 include %D%/base/local.mk
+include %D%/library/local.mk
 include %D%/data/local.mk
 include %D%/storage/local.mk
 include %D%/comm/local.mk

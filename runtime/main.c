@@ -74,10 +74,12 @@ int main(int argc, char **argv) {
   uint64_t zero_ns = pen_now_ns();
   fill_standard_streams();
   pen_binding_limit_spin(&pen_plan, argv);
+  struct pen_mailbox *mailbox = pen_mailbox_take(&argc, &argv);
   char program[256];
   snprintf(program, sizeof program, "penstock-%s", pen_plan.name);
   static struct pen_options options; /* its lists are kept to the end of the process */
   pen_options_read(&options, program, pen_plan.version, argc, argv);
+  options.mailbox = mailbox;
   pen_environment_check();
   if (pen_plan.only_measures && options.command != PEN_COMMAND_MEASURE &&
       options.command != PEN_COMMAND_INFO) {

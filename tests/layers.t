@@ -17,7 +17,7 @@
 # Lower folders first.
 order='
   base kernels kernels/cpu kernels/cpu/vector kernels/cuda
-  runtime/plan runtime/base runtime/data runtime/storage runtime/comm runtime/observe runtime/exec runtime/device runtime/control
+  runtime/plan runtime/base runtime/library runtime/data runtime/storage runtime/comm runtime/observe runtime/exec runtime/device runtime/control
   runtime/rank runtime/supervise runtime/commands runtime
   gen/base gen/topology gen/model gen/families gen/partition gen/schedule gen/timing gen/lower gen/layout gen/search gen/joint
   gen/verify gen/emit gen/views gen/pipeline gen gen/planner

@@ -52,7 +52,7 @@ penstock-build: $(srcdir)/%reldir%/penstock-build.in Makefile
 CLEANFILES += penstock-build
 install-data-local:
 	$(MKDIR_P) '$(DESTDIR)$(pkglibdir)' && $(INSTALL_DATA) $(INSTALLED_ARCHIVES) '$(DESTDIR)$(pkglibdir)'
-EXTRA_DIST += %reldir%/penstock-build.in
+EXTRA_DIST += %reldir%/penstock-build.in %reldir%/python/penstock.py
 EXTRA_DIST += %reldir%/bundle.sh %reldir%/deb.sh %reldir%/demo.sh %reldir%/tokens/inputs.py %reldir%/tokens/tokens_hf.py %reldir%/tokens_hf.py
 
 # penstock-report is one file that Python runs: an archive of these.

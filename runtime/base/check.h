@@ -34,7 +34,7 @@ void pen_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Prints "NAME: " and the message. */
 void pen_say(const char *name, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Prints a line as it is. */
+/* Prints a line as it is: why the run fails. */
 void pen_say_line(const char *line);
 
 /* Ends the line of a terminal that shows progress. */
@@ -71,6 +71,11 @@ _Noreturn void pen_check_failed(const char *file, int line, const char *format, 
           (pen_assert_failed(__FILE__, __LINE__, #condition), 0)))
 #endif
 _Noreturn void pen_assert_failed(const char *file, int line, const char *condition);
+
+/* From then on, also in processes that are forked, the line with which this process ends, or a run
+ * fails, is written there, with a 0 at its end, in place of standard error; warnings, too, beside
+ * that. */
+void pen_check_write_to(char *message);
 
 /* The rank that these messages name. Outside a run, and in tests, none is set. */
 struct pen_speaker {

@@ -41,7 +41,14 @@ static double (*const factor[PEN_DECAYS])(const struct pen_optimizer *optimizer,
     [PEN_DECAY_WSD] = warmup_stable_decay,
 };
 
+static double chosen = NAN; /* by pen_learning_rate_set() */
+
+void pen_learning_rate_set(double learning_rate) { chosen = learning_rate; }
+
 double pen_learning_rate(const struct pen_optimizer *optimizer, uint64_t step) {
+  if (!isnan(chosen)) {
+    return chosen;
+  }
   if (step <= optimizer->warmup_steps) {
     return optimizer->learning_rate * (double)step / (double)optimizer->warmup_steps;
   }

@@ -9,4 +9,7 @@
 /* The learning rate of optimizer step `step`, which counts from 1. */
 double pen_learning_rate(const struct pen_optimizer *optimizer, uint64_t step);
 
+/* From now on it is this one for every step, or, not a number, that of the optimizer again. */
+void pen_learning_rate_set(double learning_rate);
+
 #endif

@@ -18,6 +18,8 @@ libruntime_a_SOURCES += \
   %reldir%/key.h \
   %reldir%/learning_rate.c \
   %reldir%/learning_rate.h \
+  %reldir%/mailbox.c \
+  %reldir%/mailbox.h \
   %reldir%/options.c \
   %reldir%/options.def \
   %reldir%/options.h \

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "base/options.h"
+#include "runtime/base/mailbox.h"
 
 enum pen_command {
 #define PEN_COMMAND(kind, name, synopsis, meaning) PEN_COMMAND_##kind,
@@ -35,6 +36,7 @@ struct pen_options {
   pen_option_##type field;
 #include "runtime/base/options.def"
   const uint64_t *data_weights; /* [data.count], in 1e-9: of a blend; null: none (patterns.h) */
+  struct pen_mailbox *mailbox;  /* of the process that uses the library; null: none does */
   struct {
 #define PEN_OPTION(field, name, type, least, argument, default, commands, meaning) bool field;
 #include "runtime/base/options.def"

@@ -138,6 +138,9 @@ void pen_check_reads_texts(const struct pen_plan *plan, const char *command) {
 
 void pen_check_data_given(const struct pen_plan *plan, const struct pen_options *options,
                           const char *command) {
+  if (options->mailbox != NULL) {
+    return;
+  }
   const bool by_name = plan->input_count > 0 && strcmp(command, "score") != 0;
   if (plan->needs_tokens && options->data.count == 0) {
     pen_fail(PEN_EXIT_USAGE, "%s needs --data FILE: %s", command,

@@ -18,6 +18,8 @@ libruntime_a_SOURCES += \
   %reldir%/generation_step.h \
   %reldir%/info.c \
   %reldir%/info.h \
+  %reldir%/library_data.c \
+  %reldir%/library_data.h \
   %reldir%/logits.h \
   %reldir%/measure_costs.c \
   %reldir%/measure_costs.h \

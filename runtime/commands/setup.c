@@ -5,6 +5,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/commands/files.h"
+#include "runtime/commands/library_data.h"
 #include "runtime/data/windows.h"
 #include "runtime/observe/trace.h"
 #include "runtime/storage/initial_weights.h"
@@ -42,6 +43,10 @@ const struct pen_profile *pen_longest_profile(const struct pen_buckets *buckets)
 }
 
 void pen_run_open_data(struct pen_run *run) {
+  if (run->options->mailbox != NULL) {
+    pen_library_data_open(run);
+    return;
+  }
   const struct pen_texts paths =
       pen_token_paths(run->plan, "--data", &run->options->data, run->options->data_weights != NULL);
   pen_data_open_files(&run->data, run->plan, run->profile->sequence, &paths,

@@ -182,7 +182,39 @@ static void check_audit(const struct pen_plan *plan, const struct pen_options *o
   }
 }
 
+/* Options of a run that reads a file to its end, or is started again, are no options of a library.
+ */
+static void check_library(const struct pen_plan *plan, const struct pen_options *options) {
+#define GIVEN(field, name) \
+  { options->given.field, name }
+  const struct {
+    bool given;
+    const char *name;
+  } of_files[] = {GIVEN(data, "data"),
+                  GIVEN(ids, "ids"),
+                  GIVEN(shuffle, "shuffle"),
+                  GIVEN(steps, "steps"),
+                  GIVEN(save_every, "save-every"),
+                  GIVEN(eval_every, "eval-every"),
+                  GIVEN(sample_every, "sample-every"),
+                  GIVEN(restarts, "restarts"),
+                  GIVEN(trace, "trace"),
+                  GIVEN(shape, "shape")};
+#undef GIVEN
+  for (size_t i = 0; i < sizeof of_files / sizeof *of_files && options->mailbox != NULL; i++) {
+    if (of_files[i].given) {
+      pen_fail(PEN_EXIT_USAGE, "--%s: not with a library, whose caller gives each step's samples",
+               of_files[i].name);
+    }
+  }
+  if (options->mailbox != NULL && plan->host_count > 1) {
+    pen_fail(PEN_EXIT_USAGE, "a library runs the ranks of one host, and this binary's are on %u",
+             plan->host_count);
+  }
+}
+
 static void check_train(const struct pen_plan *plan, const struct pen_options *options) {
+  check_library(plan, options);
   pen_check_data_given(plan, options, "train");
   if (options->resume && options->checkpoint == NULL) {
     pen_fail(PEN_EXIT_USAGE, "--resume needs --checkpoint DIR: what to resume");
@@ -299,7 +331,9 @@ int pen_run_train(const struct pen_plan *plan, const struct pen_options *options
   }
   find_start(&run, &found);
   pen_check_weights_not_written(&run);
-  uint64_t past_step = options->given.steps ? options->steps : plan->optimizer.steps;
+  uint64_t past_step = options->mailbox != NULL ? INT64_MAX
+                       : options->given.steps   ? options->steps
+                                                : plan->optimizer.steps;
   if (run.first_step >= past_step) {
     pen_say(plan->name, "%s is at step %" PRIu64 " already: nothing to do up to step %" PRIu64,
             run.checkpoint_path == NULL ? "the run" : run.checkpoint_path, run.first_step,

@@ -68,12 +68,12 @@ static struct pen_named_input find_input(const struct pen_safetensors *header,
   uint64_t dim[PEN_INPUT_DIMS_MAX];
   struct pen_stored *found = pen_safetensors_find(header, input->name);
   if (found == NULL) {
-    pen_fail(PEN_EXIT_DATA, "%s: input %s: missing; %s is wanted", header->path, input->name,
+    pen_fail(PEN_EXIT_DATA, PEN_INPUT_IS_MISSING, header->path, input->name,
              pen_named_wanted_text(wanted, input, sequence));
   }
   if (!fits(input, sequence, found)) {
-    pen_fail(PEN_EXIT_DATA, "%s: input %s: it is %s %s, and %s is wanted", header->path,
-             input->name, pen_stored_dtypes[found->format].name,
+    pen_fail(PEN_EXIT_DATA, PEN_INPUT_IS_OTHER, header->path, input->name,
+             pen_stored_dtypes[found->format].name,
              pen_safetensors_shape_text(has, found->dim_count, found->dim),
              pen_named_wanted_text(wanted, input, sequence));
   }
@@ -105,8 +105,8 @@ static void check_no_more(const struct pen_safetensors *header, const struct pen
   char names[PEN_MESSAGE_BYTES], shown[PEN_SHOWN_BYTES];
   for (size_t i = 0; i < header->count; i++) {
     if (!header->tensors[i].checked) {
-      pen_fail(PEN_EXIT_DATA, "%s: tensor %s: not an input of the model, which are %s",
-               header->path, pen_shown(shown, header->tensors[i].name), names_text(names, plan));
+      pen_fail(PEN_EXIT_DATA, PEN_INPUT_IS_NONE, header->path,
+               pen_shown(shown, header->tensors[i].name), names_text(names, plan));
     }
   }
 }
@@ -133,6 +133,82 @@ const struct pen_named_input *pen_named_inputs_open(const struct pen_plan *plan,
   *sample_count = count_samples(&header, plan);
   pen_safetensors_free_header(&header);
   return named;
+}
+
+/* ---- a caller's samples ---- */
+
+/* What models read that are not described by names, in the places of their data ops; the limit is
+ * that of the plan. */
+static struct pen_input plain_inputs[PEN_PLAIN_INPUTS] = {
+    [PEN_PLAIN_TOKENS] = {.name = "tokens", .dtype = PEN_INPUT_I32, .dim_count = 1},
+    [PEN_PLAIN_TARGETS] = {.name = "targets",
+                           .dtype = PEN_INPUT_I32,
+                           .dim_count = 1,
+                           .has_targets = true},
+};
+
+static uint32_t inputs_of(const struct pen_plan *plan, const struct pen_input **inputs) {
+  plain_inputs[PEN_PLAIN_TOKENS].limit = plain_inputs[PEN_PLAIN_TARGETS].limit = plan->vocab;
+  *inputs = plan->input_count > 0 ? plan->inputs : plain_inputs;
+  return plan->input_count > 0 ? plan->input_count : plan->needs_tokens ? PEN_PLAIN_INPUTS : 0;
+}
+
+static void describe(struct pen_mailbox_input *to, const struct pen_input *input,
+                     uint64_t sequence) {
+  snprintf(to->name, sizeof to->name, "%s", input->name);
+  pen_named_wanted_text(to->wanted, input, sequence);
+  to->serving[0] = to->given = serving[input->dtype][0];
+  to->serving[1] = serving[input->dtype][1];
+  to->dim_count = input->dim_count;
+  to->elements = sample_dims(input, sequence, to->dim);
+}
+
+uint64_t pen_named_inputs_describe(const struct pen_plan *plan, uint64_t sequence,
+                                   struct pen_mailbox *mailbox) {
+  const struct pen_input *inputs;
+  const uint32_t count = inputs_of(plan, &inputs);
+  uint64_t end = pen_mailbox_aligned(sizeof *mailbox), samples = 0;
+  if (count > PEN_MAILBOX_INPUTS_MAX) {
+    pen_fail(PEN_EXIT_USAGE, "the model has %u inputs; a library takes at most %d", count,
+             PEN_MAILBOX_INPUTS_MAX);
+  }
+  mailbox->input_count = count;
+  for (uint32_t use = 0; use < PEN_SAMPLES_USES; use++) {
+    mailbox->samples[use] = count == 0 ? 0 : mailbox->samples[use];
+    samples = mailbox->samples[use] > samples ? mailbox->samples[use] : samples;
+  }
+  for (uint32_t i = 0; i < count; i++) {
+    struct pen_mailbox_input *to = &mailbox->inputs[i];
+    describe(to, &inputs[i], sequence);
+    const unsigned a = pen_stored_dtypes[to->serving[0]].bytes,
+                   b = pen_stored_dtypes[to->serving[1]].bytes;
+    to->offset = end;
+    end = pen_mailbox_aligned(end + samples * to->elements * (a > b ? a : b));
+  }
+  return end;
+}
+
+struct pen_named_input *pen_named_inputs_given(const struct pen_plan *plan,
+                                               const struct pen_mailbox *mailbox,
+                                               const unsigned char *all) {
+  const struct pen_input *inputs;
+  const uint32_t count = inputs_of(plan, &inputs);
+  struct pen_named_input *named = pen_allocate(count + 1, sizeof *named, "%u inputs", count);
+  for (uint32_t i = 0; i < count; i++) {
+    named[i] = (struct pen_named_input){
+        .input = &inputs[i],
+        .first = all + mailbox->inputs[i].offset,
+        .elements = mailbox->inputs[i].elements,
+        .stored = (uint8_t)mailbox->inputs[i].given,
+    };
+  }
+  return named;
+}
+
+void pen_named_inputs_take(struct pen_named_input *named, const struct pen_mailbox *mailbox) {
+  for (uint32_t i = 0; i < mailbox->input_count; i++) {
+    named[i].stored = (uint8_t)mailbox->inputs[i].given;
+  }
 }
 
 /* ---- elements ---- */

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "base/message.h"
+#include "runtime/base/mailbox.h"
 #include "runtime/plan/plan.h"
 
 /* An input in a file. */
@@ -30,6 +31,24 @@ const char *pen_named_wanted_text(char text[2 * PEN_SHOWN_BYTES], const struct p
 const struct pen_named_input *pen_named_inputs_open(const struct pen_plan *plan, uint64_t sequence,
                                                     const char *path, const unsigned char *file,
                                                     uint64_t bytes, uint64_t *sample_count);
+
+/* Of a model whose inputs have no names, what the two data ops of a language model read: its
+ * sequences and what they are to predict. */
+enum { PEN_PLAIN_TOKENS, PEN_PLAIN_TARGETS, PEN_PLAIN_INPUTS };
+
+/* The same for samples that a process gives which uses the library: describes the inputs in its
+ * mailbox, of which steps have the numbers of samples that it says. Returns the end of their
+ * place there. Fails (64). */
+uint64_t pen_named_inputs_describe(const struct pen_plan *plan, uint64_t sequence,
+                                   struct pen_mailbox *mailbox);
+
+/* The inputs in it, when it is mapped at `all`. */
+struct pen_named_input *pen_named_inputs_given(const struct pen_plan *plan,
+                                               const struct pen_mailbox *mailbox,
+                                               const unsigned char *all);
+
+/* In a rank, before a step: takes which dtypes they have in it. */
+void pen_named_inputs_take(struct pen_named_input *named, const struct pen_mailbox *mailbox);
 
 /* Reads a sample of an input as ids. Fails (65) with the element if one is none: it is not below
  * the limit of the input, unless it is -100 and `may_ignore`. */

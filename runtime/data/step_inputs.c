@@ -143,13 +143,18 @@ static void packed_starts(const struct pen_data *data, int32_t *row, uint64_t w)
   }
 }
 
+/* The input that a data op reads: its own, or that of its kind. */
+static uint32_t input_index(const struct pen_call *call, uint32_t plain) {
+  return call->dim[INPUT_DIM] > 0 ? (uint32_t)call->dim[INPUT_DIM] - 1 : plain;
+}
+
 /* Fills one sample of a microbatch from an input of a file, by its index in the plan. */
 typedef void fill_sample(const struct pen_file_window *window, uint32_t input, void *to);
 
-static void fill_samples(const struct pen_call *call, fill_sample *fill, size_t element_bytes) {
+static void fill_samples(const struct pen_call *call, fill_sample *fill, uint32_t input,
+                         size_t element_bytes) {
   struct pen_data *data = call->prepared;
   const uint64_t start_ns = pen_now_ns();
-  const uint32_t input = (uint32_t)call->dim[INPUT_DIM] - 1;
   unsigned char *to = call->operand[0];
   for (uint64_t row = 0; row < data->microbatch; row++) {
     const struct pen_file_window window = pen_data_locate(data, position_of(data, row));
@@ -185,12 +190,12 @@ static void sample_bf16(const struct pen_file_window *window, uint32_t input, vo
 /* Whether a data op reads samples: its input, if it has one, may be that of texts (score). */
 static bool reads_samples(const struct pen_call *call) {
   const struct pen_data *data = call->prepared;
-  return call->dim[INPUT_DIM] > 0 && data->named != NULL;
+  return data->named != NULL;
 }
 
 static void tokens_op(const struct pen_call *call) {
   if (reads_samples(call)) {
-    fill_samples(call, sample_ids, sizeof(int32_t));
+    fill_samples(call, sample_ids, input_index(call, PEN_PLAIN_TOKENS), sizeof(int32_t));
   } else {
     fill_rows(call, plain_tokens, packed_tokens);
   }
@@ -211,7 +216,7 @@ static void targets_op(const struct pen_call *call) {
   const struct pen_data *data = call->prepared;
   double *share = call->operand[1];
   if (reads_samples(call)) {
-    fill_samples(call, sample_targets, sizeof(int32_t));
+    fill_samples(call, sample_targets, input_index(call, PEN_PLAIN_TARGETS), sizeof(int32_t));
   } else {
     fill_rows(call, plain_targets, packed_targets);
     ignore_past_end(data, call);
@@ -224,7 +229,7 @@ static void targets_op(const struct pen_call *call) {
 /* Without a file, where blocks are measured: zeros. */
 static void input_of(const struct pen_call *call, fill_sample *fill, size_t element_bytes) {
   if (reads_samples(call)) {
-    fill_samples(call, fill, element_bytes);
+    fill_samples(call, fill, input_index(call, 0), element_bytes);
   } else {
     memset(call->operand[0], 0,
            (uint64_t)call->dim[0] * (uint64_t)call->dim[WIDTH_DIM] * element_bytes);

@@ -338,6 +338,18 @@ void pen_data_open_to_end(struct pen_data *data, const struct pen_plan *plan, ui
   open_data(data, plan, sequence, path, ids_bits, seed, true);
 }
 
+void pen_data_open_given(struct pen_data *data, const struct pen_plan *plan, uint64_t sequence,
+                         uint64_t seed, const struct pen_named_input *named, uint32_t named_count,
+                         uint64_t samples) {
+  pen_data_open(data, plan, sequence, NULL, 0, seed);
+  if (samples > 0) {
+    data->path = PEN_CALLER_SAMPLES;
+    data->window_count = samples;
+    data->named = named;
+    data->named_targets = pen_named_targets(named, named_count);
+  }
+}
+
 struct pen_data_file_id pen_data_identify(const struct pen_data_file_id *ids, uint64_t count) {
   struct pen_data_file_id all = {.bytes = 0};
   struct sha256_ctx hash;

@@ -89,6 +89,12 @@ void pen_data_open_files(struct pen_data *data, const struct pen_plan *plan, uin
                          const struct pen_texts *paths, const uint64_t *weights, uint32_t ids_bits,
                          uint64_t seed);
 
+/* The same for so many samples that a process gives which uses the library (mailbox.h): what one
+ * step reads, always there; none: the model makes its own. They are no file: `tokens` is null. */
+void pen_data_open_given(struct pen_data *data, const struct pen_plan *plan, uint64_t sequence,
+                         uint64_t seed, const struct pen_named_input *named, uint32_t named_count,
+                         uint64_t samples);
+
 /* The order of `--shuffle` with that seed. */
 void pen_data_shuffle(struct pen_data *data, uint64_t seed);
 

@@ -4,7 +4,7 @@
 #include "runtime/data/windows.h"
 
 bool pen_evaluates(const struct pen_run *run, uint64_t step, bool last) {
-  return run->evaluation.buckets.count > 0 && (last || step % run->options->eval_every == 0);
+  return run->options->given.eval_every && (last || step % run->options->eval_every == 0);
 }
 
 /* ---- steps between those of training ---- */

@@ -6,12 +6,18 @@ libruntime_a_SOURCES += \
   %reldir%/rank_main.c \
   %reldir%/rank_open.c \
   %reldir%/rank_open.h \
+  %reldir%/requests.c \
+  %reldir%/requests.h \
   %reldir%/run.h \
   %reldir%/samples.c \
   %reldir%/samples.h \
   %reldir%/save.c \
   %reldir%/save.h \
+  %reldir%/saving.c \
+  %reldir%/saving.h \
   %reldir%/snapshot.c \
-  %reldir%/snapshot.h 
+  %reldir%/snapshot.h \
+  %reldir%/weight_values.c \
+  %reldir%/weight_values.h 
 
 

@@ -3,10 +3,10 @@
  * In: struct pen_run, which the parent made before it forked. Out: an exit status, and what the run
  * writes: log, trace, checkpoints, texts. A rank opens its memory, device and transport
  * and compares options with the other ranks (rank_open.h), seals, runs steps, and
- * between steps saves (save.h, snapshot.h), evaluates (evaluate.h) and samples (samples.h). To
- * follow a microbatch from the token file to the weights, read on from run_step() in rank_main.c
- * into the executor's step (runtime/exec/host_executor.c), the handlers (runtime/exec/handlers.c)
- * and the data ops (runtime/data/step_inputs.c). */
+ * between steps saves (saving.h, save.h, snapshot.h), evaluates (evaluate.h), samples (samples.h)
+ * and serves the library (requests.h). To follow a microbatch from the token file to the weights,
+ * read on from run_step() in rank_main.c into the executor's step (runtime/exec/host_executor.c),
+ * the handlers (runtime/exec/handlers.c) and the data ops (runtime/data/step_inputs.c). */
 #ifndef PEN_RANK_H
 #define PEN_RANK_H
 
@@ -31,6 +31,7 @@ struct pen_rank {
   struct pen_vm *vm;      /* of the step that runs */
   uint64_t cursor;        /* the first window of the next step */
   uint64_t run_step;      /* steps of the run so far, those between steps of training, too */
+  uint32_t requests;      /* of the library, that were served (requests.h) */
   struct pen_log log, evaluation_log;
 };
 

@@ -18,8 +18,9 @@
 #include "runtime/rank/evaluate.h"
 #include "runtime/rank/rank.h"
 #include "runtime/rank/rank_open.h"
+#include "runtime/rank/requests.h"
 #include "runtime/rank/samples.h"
-#include "runtime/rank/save.h"
+#include "runtime/rank/saving.h"
 #include "runtime/rank/snapshot.h"
 
 /* Of a run that trains, unless it starts again: warns, with --quiet, too, if it saves nothing or
@@ -28,7 +29,8 @@ static void print_start_lines(const struct pen_run *run) {
   const struct pen_options *options = run->options;
   const struct pen_optimizer *optimizer = &run->plan->optimizer;
   const uint64_t past_step = run->first_step + run->steps;
-  if (run->profile->kind != PEN_TRAIN || run->restart.count > 0 || run->measured != NULL) {
+  if (run->profile->kind != PEN_TRAIN || run->restart.count > 0 || run->measured != NULL ||
+      options->mailbox != NULL) {
     return;
   }
   if (options->checkpoint == NULL) {
@@ -140,38 +142,17 @@ static bool has_diverged(struct pen_rank *rank) {
                                  vm->data.step_targets);
 }
 
-/* How often AdamW has updated the tensors; between steps, when all are complete. */
-static struct pen_update_counts updates_of(const struct pen_rank *rank) {
-  struct pen_update_counts updates = rank->run->updates;
-  const uint64_t *most = &rank->vm->adamw->updates;
-  if (rank->stream_state != NULL) {
-    const unsigned char *at = (const unsigned char *)most;
-    most = (const uint64_t *)pen_stream_read(rank->stream_state,
-                                             (uint64_t)(at - rank->endpoint.arena), sizeof *most);
-  }
-  updates.most = *most;
-  return updates;
-}
-
 /* A checkpoint that cannot be written ends no training, but its status is the run's when nothing
  * comes after it. */
 static void save_checkpoint(struct pen_rank *rank, bool last) {
   const struct pen_run *run = rank->run;
-  const struct pen_arena_view view = {.look = pen_stream_read, .context = rank->stream_state};
-  const struct pen_saving saving = {
-      .directory = run->options->checkpoint,
-      .state = {.step = rank->vm->optimizer_step,
-                .cursor = rank->cursor,
-                .place = pen_data_place_of(&run->data, rank->cursor),
-                .updates = updates_of(rank)},
-      .locked = &run->checkpoints,
-      .log = run->log_descriptor,
-      .overwrites = run->options->overwrite && run->restart.saved_step == 0,
-      .keep = run->options->keep,
-      .kept = &run->kept,
-      .last = last,
-      .view = rank->stream_state == NULL ? NULL : &view};
+  struct pen_arena_view view;
+  struct pen_saving saving = pen_rank_saving(rank, run->options->checkpoint, &view);
   int status;
+  saving.locked = &run->checkpoints;
+  saving.overwrites = run->options->overwrite && run->restart.saved_step == 0;
+  saving.keep = run->options->keep;
+  saving.last = last;
   if (!last && has_diverged(rank)) {
     return;
   }
@@ -206,7 +187,7 @@ static bool copy_state(struct pen_rank *rank) {
   if (rank->stream_state != NULL && !rank->vm->executor->finish(rank->vm)) {
     return false;
   }
-  const struct pen_state_position position = {rank->cursor, updates_of(rank).most};
+  const struct pen_state_position position = {rank->cursor, pen_rank_updates(rank).most};
   wait_for_next_host(rank);
   pen_memory_checkpoint_save(&rank->run->memory, rank->endpoint.global, rank->endpoint.arena,
                              rank->stream_state == NULL ? NULL : &view, rank->vm->optimizer_step,
@@ -299,7 +280,8 @@ static bool end_step(struct pen_rank *rank, uint64_t step, bool last) {
       (last || (options->given.save_every && vm->optimizer_step % options->save_every == 0));
   const bool evaluates = pen_evaluates(rank->run, vm->optimizer_step, last);
   const bool samples = pen_samples(rank->run, vm->optimizer_step, last);
-  const bool finishes = saves || evaluates || samples || last;
+  const bool answers = options->mailbox != NULL;
+  const bool finishes = saves || evaluates || samples || last || answers;
   if (finishes && !vm->executor->finish(vm)) {
     return false;
   }
@@ -321,7 +303,7 @@ static bool end_step(struct pen_rank *rank, uint64_t step, bool last) {
   if (saves) {
     save_checkpoint(rank, last);
   }
-  return true;
+  return !answers || pen_requests_answer_step(rank);
 }
 
 /* ---- the log ---- */
@@ -410,8 +392,12 @@ void pen_rank_main(const struct pen_run *run, uint32_t global) {
   if (rank->endpoint.global == 0) {
     print_start_lines(run);
   }
-  bool last = false;
+  bool going = true, last = false;
   for (uint64_t step = 0; !last; step++) {
+    exit_if_aborted(rank, run->options->mailbox == NULL || pen_requests_serve(rank, &going));
+    if (!going) {
+      break; /* the library's caller wants no more */
+    }
     exit_if_aborted(rank, run_step(rank, step));
     last = is_last_step(rank, step);
     exit_if_aborted(rank, end_step(rank, step, last));

@@ -39,6 +39,12 @@ struct pen_run_sampling {
   const struct pen_command_hooks *hooks;
 };
 
+/* With a process that uses the library. */
+struct pen_run_library {
+  unsigned char *all;            /* the mailbox, whole */
+  struct pen_named_input *named; /* what `data` and that of evaluation have, of the caller's */
+};
+
 /* From where a run has started. */
 struct pen_run_begin {
   uint64_t first_step, cursor, steps;
@@ -69,6 +75,7 @@ struct pen_run {
   struct pen_results results; /* of score: becomes shared.results */
   uint32_t prompts_checksum;  /* of generate and of samples: of all prompts' tokens */
   struct pen_data data;
+  const struct pen_run_library *library; /* null: no process uses one */
   struct pen_run_evaluation evaluation;
   struct pen_run_sampling sampling;
   struct pen_folder_id checkpoints;      /* that this command has locked */

@@ -161,6 +161,14 @@ static void end_unread(struct pen_watchdog *watchdog, uint64_t passed_ns) {
   }
 }
 
+/* The process that uses the library has ended without closing it: nobody wants the rest. */
+static void end_with_caller(const struct pen_watchdog *watchdog) {
+  const struct pen_mailbox *mailbox = watchdog->run->options->mailbox;
+  if (mailbox != NULL && getppid() != (pid_t)mailbox->caller) {
+    pen_shared_abort(&watchdog->run->shared, PEN_EXIT_LOST);
+  }
+}
+
 static void watch_ranks(struct pen_watchdog *watchdog, const pid_t *pids) {
   struct pen_run *run = watchdog->run;
   struct pen_dashboard dashboard;
@@ -172,6 +180,7 @@ static void watch_ranks(struct pen_watchdog *watchdog, const pid_t *pids) {
     const uint64_t passed_ns = poll_ranks(watchdog, poll_ns);
     pen_stall_count_time(watchdog, passed_ns);
     end_unread(watchdog, passed_ns);
+    end_with_caller(watchdog);
     pen_stall_check(watchdog);
     pen_first_step_show(&first_step, run);
     if (run->options->watch) {

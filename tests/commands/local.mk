@@ -53,6 +53,8 @@ COMMAND_TESTS = \
   %reldir%/joint.t \
   %reldir%/joint_costs.t \
   %reldir%/launchers.t \
+  %reldir%/library.t \
+  %reldir%/library_python.t \
   %reldir%/limits.t \
   %reldir%/log.t \
   %reldir%/loss_rows.t \

@@ -41,6 +41,9 @@ EXTRA_DIST += \
   %reldir%/flip_bits.c \
   %reldir%/flips.sh \
   %reldir%/fault_run.sh \
+  %reldir%/library.sh \
+  %reldir%/library_calls.c \
+  %reldir%/library_loop.c \
   %reldir%/lossy_link.c \
   %reldir%/hardened.sh \
   %reldir%/hosts.sh \

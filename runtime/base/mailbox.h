@@ -1,0 +1,117 @@
+/* mailbox.h: how a process that uses the library (runtime/library/penstock.h) talks with the
+ * command that runs its ranks: one shared memory file.
+ *
+ *     | struct pen_mailbox | the samples of a step, by input | names and extents of the weights |
+ *     | values of one weight |
+ *
+ * The library makes it with the first part, and starts the command train, which lengthens it by
+ * what a step reads and describes the inputs. The caller then writes a request, and increments
+ * `requests`; each rank of the command serves it, and the last one that has done so increments
+ * `answers`. So nobody reads or writes here when the caller does, and the reverse. The first answer
+ * comes when the ranks can make a step. */
+#ifndef PEN_MAILBOX_H
+#define PEN_MAILBOX_H
+
+#include <limits.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/message.h"
+#include "runtime/base/futex_counter.h"
+#include "runtime/plan/plan.h"
+
+/* The first word: another version of the layout is another number. */
+#define PEN_MAILBOX_VERSION UINT64_C(0x70656e6d61696c01)
+
+enum {
+  PEN_MAILBOX_INPUTS_MAX = 64,
+  PEN_MAILBOX_ALIGNMENT = 64,
+};
+
+/* What the caller asks of the ranks. */
+enum pen_request {
+  PEN_REQUEST_STEP,
+  PEN_REQUEST_EVALUATE,
+  PEN_REQUEST_SAVE,
+  PEN_REQUEST_READ_WEIGHT,
+  PEN_REQUEST_WRITE_WEIGHT,
+  PEN_REQUEST_CLOSE
+};
+
+/* What samples are for: the steps of a profile read so many. */
+enum pen_samples_use { PEN_SAMPLES_OF_STEP, PEN_SAMPLES_OF_EVALUATION, PEN_SAMPLES_USES };
+
+/* An input of the model. */
+struct pen_mailbox_input {
+  char name[PEN_SHOWN_BYTES];
+  char wanted[2 * PEN_SHOWN_BYTES]; /* "I32 or I64 [samples, 16]" */
+  uint32_t serving[2];              /* enum pen_stored_dtype_index: what the caller may give */
+  uint32_t dim_count;               /* of a sample, without the samples */
+  uint64_t dim[PEN_INPUT_DIMS_MAX];
+  uint64_t elements; /* of a sample */
+  uint64_t offset;   /* of sample 0, in the mailbox */
+  uint32_t given;    /* by the caller for this step: one of `serving` */
+};
+
+/* A weight of the model, whole, as files have it: in f32. */
+struct pen_mailbox_weight {
+  char name[PEN_SHOWN_BYTES];
+  uint32_t weight; /* of the plan: the first of its splits */
+  uint32_t dim_count;
+  uint64_t dim[PEN_WEIGHT_DIMS_MAX], elements;
+};
+
+/* What a step has found, as in the log. Without targets loss and norm are not set. */
+struct pen_mailbox_step {
+  double loss, norm, learning_rate;
+  uint64_t step, targets;
+};
+
+struct pen_mailbox {
+  uint64_t version;
+  struct pen_futex_counter requests, answers;
+  _Atomic uint64_t done;              /* requests that ranks have served, each counted for itself */
+  int64_t caller;                     /* its process */
+  uint64_t bytes;                     /* of the whole, when the first answer has come */
+  uint64_t samples[PEN_SAMPLES_USES]; /* 0: the model reads none, or has no such steps */
+  uint32_t rank_count;                /* of the command */
+  uint32_t input_count;
+  struct pen_mailbox_input inputs[PEN_MAILBOX_INPUTS_MAX];
+  uint32_t weight_count;
+  uint64_t weights_offset; /* of the struct pen_mailbox_weight [weight_count] */
+  uint64_t values_offset;  /* of the values of one weight */
+  uint32_t request;        /* enum pen_request */
+  uint32_t requested;      /* which of the weights */
+  double learning_rate;    /* of the steps from now on; not a number: the topology's */
+  char path[PATH_MAX];
+  int32_t status; /* of the request, an exit status; the message is why it is not 0 */
+  struct pen_mailbox_step step;
+  char message[PEN_MESSAGE_BYTES + 1];
+};
+
+/* What is said of inputs that do not fit; the first argument is where they are. */
+#define PEN_INPUT_IS_MISSING "%s: input %s: missing; %s is wanted"
+#define PEN_INPUT_IS_OTHER "%s: input %s: it is %s %s, and %s is wanted"
+#define PEN_INPUT_IS_NONE "%s: tensor %s: not an input of the model, which are %s"
+
+/* Where a caller's samples are, in messages. */
+#define PEN_CALLER_SAMPLES "samples"
+
+/* In the command: takes `serve FD` off a command line, and maps the first part; from then on the
+ * line of an error is written there, not printed. Null: the command line does not begin so. */
+struct pen_mailbox *pen_mailbox_take(int *argc, char ***argv);
+
+/* In the command, before it forks: makes the mailbox that long. Returns all of it, mapped again, to
+ * the end of the process; ranks write the first part through either mapping. Fails (71). */
+unsigned char *pen_mailbox_lengthen(struct pen_mailbox *mailbox, uint64_t bytes);
+
+/* Where the next part may begin. */
+static inline uint64_t pen_mailbox_aligned(uint64_t bytes) {
+  return (bytes + PEN_MAILBOX_ALIGNMENT - 1) / PEN_MAILBOX_ALIGNMENT * PEN_MAILBOX_ALIGNMENT;
+}
+
+/* In a rank: it has served a request, or can. */
+void pen_mailbox_answer(struct pen_mailbox *mailbox);
+
+#endif

@@ -1,0 +1,60 @@
+/* library_data.c: fills the mailbox of the library (see library_data.h). */
+#include "runtime/commands/library_data.h"
+
+#include <stdio.h>
+
+#include "runtime/data/windows.h"
+
+/* Weights as files have them: the splits of a tensor are one. */
+static uint32_t describe_weights(const struct pen_plan *plan, struct pen_mailbox_weight *to) {
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < plan->weight_count; i++) {
+    const struct pen_weight *weight = &plan->weights[i];
+    if (weight->split == 0 && to != NULL) {
+      to[count] = (struct pen_mailbox_weight){.weight = i,
+                                              .dim_count = weight->dim_count,
+                                              .dim = {weight->tensor_dim[0], weight->tensor_dim[1]},
+                                              .elements = pen_tensor_elements(weight)};
+      snprintf(to[count].name, sizeof to[count].name, "%s", weight->tensor);
+    }
+    count += weight->split == 0;
+  }
+  return count;
+}
+
+static uint64_t largest_weight(const struct pen_plan *plan) {
+  uint64_t largest = 0;
+  for (uint32_t i = 0; i < plan->weight_count; i++) {
+    const uint64_t elements = pen_tensor_elements(&plan->weights[i]);
+    largest = elements > largest ? elements : largest;
+  }
+  return largest;
+}
+
+void pen_library_data_open(struct pen_run *run) {
+  const struct pen_plan *plan = run->plan;
+  const uint64_t sequence = run->profile->sequence, seed = run->options->seed;
+  struct pen_mailbox *mailbox = run->options->mailbox;
+  struct pen_run_evaluation *evaluation = &run->evaluation;
+  evaluation->buckets = pen_buckets_of(plan, PEN_EVAL);
+  evaluation->steps = 1;
+  const struct pen_profile *evaluated =
+      evaluation->buckets.profile[evaluation->buckets.count - 1]; /* the longest */
+  mailbox->rank_count = run->local.count;
+  mailbox->samples[PEN_SAMPLES_OF_STEP] = pen_data_step_windows(plan, run->profile);
+  mailbox->samples[PEN_SAMPLES_OF_EVALUATION] = pen_data_step_windows(plan, evaluated);
+  mailbox->weights_offset = pen_named_inputs_describe(plan, sequence, mailbox);
+  mailbox->weight_count = describe_weights(plan, NULL);
+  mailbox->values_offset = pen_mailbox_aligned(
+      mailbox->weights_offset + mailbox->weight_count * sizeof(struct pen_mailbox_weight));
+  unsigned char *all =
+      pen_mailbox_lengthen(mailbox, mailbox->values_offset + largest_weight(plan) * sizeof(float));
+  describe_weights(plan, (struct pen_mailbox_weight *)(all + mailbox->weights_offset));
+  static struct pen_run_library library;
+  library = (struct pen_run_library){all, pen_named_inputs_given(plan, mailbox, all)};
+  run->library = &library;
+  pen_data_open_given(&run->data, plan, sequence, seed, library.named, mailbox->input_count,
+                      mailbox->samples[PEN_SAMPLES_OF_STEP]);
+  pen_data_open_given(&evaluation->data, plan, sequence, seed, library.named, mailbox->input_count,
+                      mailbox->samples[PEN_SAMPLES_OF_EVALUATION]);
+}

@@ -1,0 +1,109 @@
+/* penstock.h: a deployment of Penstock in a program of one's own: its data and its loop.
+ *
+ * `make lib TOPOLOGY=NAME` builds libpenstock-NAME.so and penstock-NAME, which stay in one folder.
+ * pen_session_open() starts the ranks, as processes of this host, by that binary; none runs in the
+ * caller's process, where no signal, affinity or exit handler is set. A session may be used from
+ * any thread, by one call at a time. After pen_session_open() nothing here allocates, and a step
+ * does not in the ranks either.
+ *
+ * Functions return 0, or what the command train would exit with (docs/contracts.md section 10): 64
+ * for a mistake of the caller, 65 for samples that do not fit, 66 for what is absent, 73 and 74 for
+ * what cannot be created or written, 75 for a lost rank, 79 for divergence. pen_session_message()
+ * says why, in the words of train. A session whose ranks have ended returns the same again. */
+#ifndef PENSTOCK_H
+#define PENSTOCK_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define PEN_API __attribute__((visibility("default")))
+
+/* Which deployment: libpenstock-NAME.so has the object pen_library_NAME, with _ in place of what is
+ * no letter or digit. Several may be in one process. */
+struct pen_library {
+  const char *name;
+};
+
+enum { PEN_SESSION_MESSAGE_BYTES = 1501 };
+
+/* The ranks of a deployment, with their weights and the state of the optimizer. */
+struct pen_session;
+
+/* A tensor of samples in the caller's memory, contiguous: (samples, ...). */
+struct pen_samples {
+  const char *name;  /* of the input; of families other than `described`: tokens, targets */
+  const char *dtype; /* as in safetensors: "I32", "I64", "F32", "BF16", "U8" */
+  uint32_t dim_count;
+  const uint64_t *dim; /* [dim_count], that of the samples first */
+  const void *data;
+};
+
+/* What a step has found, to the bit what train logs. */
+struct pen_step {
+  double loss, grad_norm; /* NaN in a step without targets */
+  double learning_rate;
+  uint64_t step, targets; /* optimizer steps so far; targets that count */
+};
+
+/* Starts the ranks. `options`: words of the command line of train, null at the end, or null:
+ * --seed,
+ * --init, --checkpoint with --resume, --log, ... but none that says which data are read when.
+ * Returns when they can make a step: 0, and *session is to be closed; or a status, and `message` is
+ * why. */
+PEN_API int pen_session_open(const struct pen_library *library, const char *const *options,
+                             struct pen_session **session, char message[PEN_SESSION_MESSAGE_BYTES]);
+
+/* Ends the ranks and releases the session. Saves nothing. */
+PEN_API void pen_session_close(struct pen_session *session);
+
+/* Why the last call has returned a status; "" after 0. */
+PEN_API const char *pen_session_message(const struct pen_session *session);
+
+/* The inputs of a step, by their index: name, and what is wanted, "I32 or I64 [samples, 16]"; null
+ * past the last. */
+PEN_API const char *pen_session_input(const struct pen_session *session, uint32_t index,
+                                      const char **wanted);
+
+/* How many samples a step of training or of evaluation reads, over all microbatches and replicas;
+ * 0: the model makes its own. */
+enum pen_session_use { PEN_SESSION_STEP, PEN_SESSION_EVALUATION };
+PEN_API uint64_t pen_session_samples(const struct pen_session *session, enum pen_session_use use);
+
+/* Makes a step of training with these samples of all inputs, in any order; row i of microbatch j is
+ * sample j * batch.microbatch + i. They are copied. Sets *result. Samples that do not fit (65)
+ * change nothing; one with an id that is none ends the ranks. */
+PEN_API int pen_session_step(struct pen_session *session, const struct pen_samples *samples,
+                             uint32_t count, struct pen_step *result);
+
+/* The learning rate of all steps from the next on; not a number: that of the topology's schedule,
+ * as at first. 64 for one that is negative or infinite. */
+PEN_API int pen_session_set_learning_rate(struct pen_session *session, double learning_rate);
+
+/* The loss of these samples, without a change of weights; *targets: how many count. *loss is NaN
+ * without any. */
+PEN_API int pen_session_evaluate(struct pen_session *session, const struct pen_samples *samples,
+                                 uint32_t count, double *loss, uint64_t *targets);
+
+/* The weights, by their index: the name, that of files, and the extents; null past the last. */
+PEN_API const char *pen_session_weight(const struct pen_session *session, uint32_t index,
+                                       uint32_t *dim_count, const uint64_t **dim);
+
+/* Reads or sets all elements of a weight, in the order of files. Moments of the optimizer stay. 65:
+ * the model has none of that name, or it has another number of elements, or one is not finite. */
+PEN_API int pen_session_read_weight(struct pen_session *session, const char *name, float *values,
+                                    uint64_t count);
+PEN_API int pen_session_write_weight(struct pen_session *session, const char *name,
+                                     const float *values, uint64_t count);
+
+/* Saves the weights and the optimizer as FOLDER/step-NNNNNNNN, as train does. */
+PEN_API int pen_session_save(struct pen_session *session, const char *folder);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,127 @@
+/* library_calls.c: what a program may ask of two sessions of a library (-DLIBRARY=NAME), from
+ * another thread than the one that opened them:
+ *
+ *     library_calls INPUT TARGETS SEQUENCE FOLDER
+ *
+ * The samples are windows of the tokens 0, 1, 2, ... It prints what a test compares, and ends with
+ * the death of a rank, whose process it reads from standard input. */
+#include <inttypes.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "penstock.h"
+
+#define JOINED(a, b) a##b
+#define LIBRARY_OBJECT(name) JOINED(pen_library_, name)
+extern const struct pen_library LIBRARY_OBJECT(LIBRARY);
+
+static struct pen_session *first, *second;
+static char **words;
+
+static int check(struct pen_session *session, int status) {
+  if (status != 0) {
+    printf("%d %s\n", status, pen_session_message(session));
+  }
+  return status;
+}
+
+static struct pen_session *open_with(const char *seed) {
+  char message[PEN_SESSION_MESSAGE_BYTES];
+  const char *const options[] = {"--seed", seed, NULL};
+  struct pen_session *session;
+  if (pen_session_open(&LIBRARY_OBJECT(LIBRARY), options, &session, message) != 0) {
+    printf("%s\n", message);
+    exit(1);
+  }
+  return session;
+}
+
+/* Both inputs, for one use. */
+static void fill(struct pen_samples samples[2], uint64_t dim[2], enum pen_session_use use) {
+  dim[0] = pen_session_samples(first, use);
+  dim[1] = strtoull(words[3], NULL, 10);
+  for (uint64_t ahead = 0; ahead < 2; ahead++) {
+    int32_t *data = malloc(dim[0] * dim[1] * sizeof *data);
+    for (uint64_t e = 0; e < dim[0] * dim[1]; e++) {
+      data[e] = (int32_t)(e + ahead);
+    }
+    samples[ahead] = (struct pen_samples){words[1 + ahead], "I32", 2, dim, data};
+  }
+}
+
+/* All weights of the first session become those of the second; what does not fit is refused. */
+static void copy_weights(void) {
+  const char *name;
+  const uint64_t *dim;
+  uint32_t dim_count, count = 0;
+  for (; (name = pen_session_weight(first, count, &dim_count, &dim)) != NULL; count++) {
+    uint64_t elements = 1;
+    for (uint32_t d = 0; d < dim_count; d++) {
+      elements *= dim[d];
+    }
+    float *values = malloc(elements * sizeof *values);
+    check(first, pen_session_read_weight(first, name, values, elements));
+    check(second, pen_session_write_weight(second, name, values, elements));
+    if (count == 0) {
+      values[0] = NAN;
+      check(second, pen_session_write_weight(second, name, values, elements + 1));
+      check(second, pen_session_write_weight(second, name, values, elements));
+    }
+    free(values);
+  }
+  check(second, pen_session_read_weight(second, "none", NULL, 0));
+}
+
+static void save(struct pen_session *session, const char *name) {
+  char folder[4096];
+  snprintf(folder, sizeof folder, "%s/%s", words[4], name);
+  check(session, pen_session_save(session, folder));
+}
+
+static void *call(void *unused) {
+  struct pen_samples samples[2];
+  struct pen_step step;
+  uint64_t dim[2], targets;
+  double loss;
+  fill(samples, dim, PEN_SESSION_EVALUATION);
+  check(first, pen_session_evaluate(first, samples, 2, &loss, &targets));
+  printf("loss %.17g of %" PRIu64 "\n", loss, targets);
+  copy_weights();
+  save(first, "first");
+  save(second, "second");
+  fill(samples, dim, PEN_SESSION_STEP);
+  check(first, pen_session_set_learning_rate(first, 0));
+  check(first, pen_session_step(first, samples, 2, &step));
+  printf("rate %g\n", step.learning_rate);
+  save(first, "unchanged");
+  check(first, pen_session_set_learning_rate(first, -1));
+  check(first, pen_session_set_learning_rate(first, NAN));
+  check(first, pen_session_step(first, samples, 2, &step));
+  printf("rate %g step %" PRIu64 "\n", step.learning_rate, step.step);
+  check(second, pen_session_step(second, samples, 2, &step));
+  printf("second step %" PRIu64 "\n", step.step);
+  fflush(stdout);
+  getchar(); /* a rank is killed */
+  check(first, pen_session_step(first, samples, 2, &step));
+  check(first, pen_session_save(first, words[4]));
+  return unused;
+}
+
+int main(int argc, char **argv) {
+  pthread_t thread;
+  if (argc < 5) {
+    return 64;
+  }
+  words = argv;
+  first = open_with("7");
+  second = open_with("8");
+  if (pthread_create(&thread, NULL, call, NULL) != 0 || pthread_join(thread, NULL) != 0) {
+    return 71;
+  }
+  pen_session_close(first);
+  pen_session_close(second);
+  return 0;
+}

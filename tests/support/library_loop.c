@@ -1,0 +1,96 @@
+/* library_loop.c: a program that trains by a library, which a test links it with (-DLIBRARY=NAME):
+ *
+ *     library_loop TOKENS SEQUENCE NAME:DTYPE NAME:DTYPE STEPS FOLDER [OPTION...]
+ *
+ * The samples are the windows of a token file of llm.c's format, from its first on, as the two
+ * named inputs, tokens and targets. Each step prints loss and gradient norm; then the state is
+ * saved. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "penstock.h"
+
+enum { HEADER_BYTES = 1024 };
+
+#define JOINED(a, b) a##b
+#define LIBRARY_OBJECT(name) JOINED(pen_library_, name)
+extern const struct pen_library LIBRARY_OBJECT(LIBRARY);
+
+/* An input that a step reads. */
+struct input {
+  struct pen_samples samples;
+  uint64_t dim[2];
+  uint64_t ahead; /* of a window's token: 1 for targets */
+  union {
+    int32_t *i32;
+    int64_t *i64;
+  } to;
+};
+
+static void fail(int status, const char *message) {
+  if (status != 0) {
+    fprintf(stderr, "%s\n", message);
+    exit(status);
+  }
+}
+
+static uint16_t *read_tokens(const char *path) {
+  FILE *file = fopen(path, "rb");
+  uint16_t *tokens = calloc(1 << 20, 1);
+  if (file == NULL || tokens == NULL || fseek(file, HEADER_BYTES, SEEK_SET) != 0 ||
+      fread(tokens, 1, 1 << 20, file) == 0) {
+    fail(66, path);
+  }
+  fclose(file);
+  return tokens;
+}
+
+static struct input input_of(char *word, uint64_t samples, uint64_t sequence, uint64_t ahead) {
+  struct input input = {.dim = {samples, sequence}, .ahead = ahead};
+  input.samples.name = strtok(word, ":");
+  input.samples.dtype = strtok(NULL, ":");
+  input.samples.dim_count = 2;
+  input.samples.data = input.to.i64 = calloc(samples * sequence, sizeof(int64_t));
+  return input;
+}
+
+static void fill(struct input *input, const uint16_t *tokens, uint64_t first_window) {
+  const uint16_t *from = tokens + first_window * input->dim[1] + input->ahead;
+  for (uint64_t e = 0; e < input->dim[0] * input->dim[1]; e++) {
+    if (strcmp(input->samples.dtype, "I64") == 0) {
+      input->to.i64[e] = from[e];
+    } else {
+      input->to.i32[e] = from[e];
+    }
+  }
+}
+
+int main(int argc, char **argv) {
+  char message[PEN_SESSION_MESSAGE_BYTES];
+  struct pen_session *session;
+  struct pen_step step;
+  if (argc < 7) {
+    return 64;
+  }
+  fail(pen_session_open(&LIBRARY_OBJECT(LIBRARY), (const char *const *)argv + 7, &session, message),
+       message);
+  const uint64_t samples = pen_session_samples(session, PEN_SESSION_STEP);
+  const uint16_t *tokens = read_tokens(argv[1]);
+  struct input inputs[] = {input_of(argv[3], samples, strtoull(argv[2], NULL, 10), 0),
+                           input_of(argv[4], samples, strtoull(argv[2], NULL, 10), 1)};
+  for (uint64_t s = 0; s < strtoull(argv[5], NULL, 10); s++) {
+    struct pen_samples given[2];
+    for (int i = 0; i < 2; i++) {
+      fill(&inputs[i], tokens, s * samples);
+      given[i] = inputs[i].samples;
+      given[i].dim = inputs[i].dim;
+    }
+    fail(pen_session_step(session, given, 2, &step), pen_session_message(session));
+    printf("%.17g %.17g\n", step.loss, step.grad_norm);
+  }
+  fail(pen_session_save(session, argv[6]), pen_session_message(session));
+  pen_session_close(session);
+  return 0;
+}

@@ -1,0 +1,173 @@
+"""Trains with a deployment of Penstock in a loop of one's own: `make lib TOPOLOGY=NAME` builds libpenstock-NAME.so.
+
+    run = penstock.open("./libpenstock-NAME.so", seed=7)
+    for tokens, targets in loader:                      # int32 or int64, (samples, sequence)
+        step = run.step({"tokens": tokens, "targets": targets})
+        print(step["loss"], step["grad_norm"])
+    run.save("checkpoints")
+    run.close()
+
+penstock.h says what each call does. An error is a penstock.Error with the status and the message that train would end with.
+"""
+import ctypes
+import math
+import os
+import re
+
+import numpy
+
+MESSAGE_BYTES = 1501
+USES = {"step": 0, "evaluate": 1}
+DTYPES = {"int32": b"I32", "int64": b"I64", "float32": b"F32", "uint8": b"U8", "bfloat16": b"BF16"}
+
+
+class Error(Exception):
+    def __init__(self, status, message):
+        super().__init__(message)
+        self.status, self.message = status, message
+
+
+class _Samples(ctypes.Structure):
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        ("dtype", ctypes.c_char_p),
+        ("dim_count", ctypes.c_uint32),
+        ("dim", ctypes.POINTER(ctypes.c_uint64)),
+        ("data", ctypes.c_void_p),
+    ]
+
+
+class _Step(ctypes.Structure):
+    _fields_ = [
+        ("loss", ctypes.c_double),
+        ("grad_norm", ctypes.c_double),
+        ("learning_rate", ctypes.c_double),
+        ("step", ctypes.c_uint64),
+        ("targets", ctypes.c_uint64),
+    ]
+
+
+_SESSION = ctypes.c_void_p
+_FLOATS = ctypes.POINTER(ctypes.c_float)
+_WORDS = ctypes.POINTER(ctypes.c_char_p)
+_FUNCTIONS = {  # of penstock.h: the result, then the parameters
+    "open": [ctypes.c_int, ctypes.c_void_p, _WORDS, ctypes.POINTER(_SESSION), ctypes.c_char_p],
+    "close": [None, _SESSION],
+    "message": [ctypes.c_char_p, _SESSION],
+    "samples": [ctypes.c_uint64, _SESSION, ctypes.c_int],
+    "input": [ctypes.c_char_p, _SESSION, ctypes.c_uint32, _WORDS],
+    "step": [ctypes.c_int, _SESSION, ctypes.POINTER(_Samples), ctypes.c_uint32, ctypes.POINTER(_Step)],
+    "evaluate": [ctypes.c_int, _SESSION, ctypes.POINTER(_Samples), ctypes.c_uint32, ctypes.POINTER(ctypes.c_double), ctypes.POINTER(ctypes.c_uint64)],
+    "set_learning_rate": [ctypes.c_int, _SESSION, ctypes.c_double],
+    "weight": [ctypes.c_char_p, _SESSION, ctypes.c_uint32, ctypes.POINTER(ctypes.c_uint32), ctypes.POINTER(ctypes.POINTER(ctypes.c_uint64))],
+    "read_weight": [ctypes.c_int, _SESSION, ctypes.c_char_p, _FLOATS, ctypes.c_uint64],
+    "write_weight": [ctypes.c_int, _SESSION, ctypes.c_char_p, _FLOATS, ctypes.c_uint64],
+    "save": [ctypes.c_int, _SESSION, ctypes.c_char_p],
+}
+
+
+def _load(path):
+    library = ctypes.CDLL(os.path.join(".", path) if os.path.dirname(path) == "" else path)
+    for name, (result, *parameters) in _FUNCTIONS.items():
+        function = getattr(library, "pen_session_" + name)
+        function.restype, function.argtypes = result, parameters
+    return library
+
+
+class Run:
+    """What open() returns."""
+
+    def __init__(self, path, options):
+        name = re.fullmatch(r"libpenstock-(.*)\.so", os.path.basename(path))
+        if name is None:
+            raise Error(64, "penstock: %s: not the name of a library, libpenstock-NAME.so" % path)
+        self._library, self._session = _load(path), _SESSION()
+        place = ctypes.addressof(ctypes.c_char.in_dll(self._library, "pen_library_" + re.sub("[^A-Za-z0-9]", "_", name[1])))
+        words = (ctypes.c_char_p * (len(options) + 1))(*[os.fsencode(option) for option in options], None)
+        message = ctypes.create_string_buffer(MESSAGE_BYTES)
+        status = self._library.pen_session_open(place, words, ctypes.byref(self._session), message)
+        if status != 0:
+            raise Error(status, message.value.decode(errors="replace"))
+        self._rate = math.nan
+        self.shapes = self._shapes()
+
+    def _call(self, name, *arguments):
+        if self._session.value is None:
+            raise Error(64, "penstock: %s: the run is closed" % name)
+        status = getattr(self._library, "pen_session_" + name)(self._session, *arguments)
+        if status != 0:
+            raise Error(status, self._library.pen_session_message(self._session).decode(errors="replace"))
+
+    def _shapes(self):
+        shapes, count, dim = {}, ctypes.c_uint32(), ctypes.POINTER(ctypes.c_uint64)()
+        while name := self._library.pen_session_weight(self._session, len(shapes), ctypes.byref(count), ctypes.byref(dim)):
+            shapes[name.decode()] = tuple(dim[i] for i in range(count.value))
+        return shapes
+
+    def samples(self, use="step"):
+        """How many a step, or with "evaluate" an evaluation, reads."""
+        return self._library.pen_session_samples(self._session, USES[use])
+
+    def _with_samples(self, name, arrays, *results):
+        kept = {key: numpy.ascontiguousarray(array) for key, array in arrays.items()}
+        given = (_Samples * len(kept))()
+        for to, (key, array) in zip(given, kept.items()):
+            dims = (ctypes.c_uint64 * array.ndim)(*array.shape)
+            dtype = DTYPES.get(array.dtype.name, array.dtype.name.encode())
+            to.name, to.dtype, to.dim_count, to.dim, to.data = key.encode(), dtype, array.ndim, dims, array.ctypes.data
+        self._call(name, given, len(kept), *map(ctypes.byref, results))
+
+    def step(self, arrays):
+        step = _Step()
+        self._with_samples("step", arrays, step)
+        self._rate = step.learning_rate
+        return {"loss": step.loss, "grad_norm": step.grad_norm}
+
+    def evaluate(self, arrays):
+        loss, targets = ctypes.c_double(), ctypes.c_uint64()
+        self._with_samples("evaluate", arrays, loss, targets)
+        return {"loss": loss.value, "tokens": targets.value}
+
+    @property
+    def learning_rate(self):
+        """That of the last step; assign the one of the next steps, or None for that of the topology."""
+        return self._rate
+
+    @learning_rate.setter
+    def learning_rate(self, rate):
+        self._call("set_learning_rate", math.nan if rate is None else rate)
+        self._rate = math.nan if rate is None else rate
+
+    def weights(self, name):
+        values = numpy.empty(self.shapes.get(name, (0,)), numpy.float32)
+        self._call("read_weight", name.encode(), values.ctypes.data_as(_FLOATS), values.size)
+        return values
+
+    def set_weights(self, name, array):
+        values = numpy.ascontiguousarray(array, numpy.float32)
+        if name in self.shapes and values.shape != self.shapes[name]:
+            raise Error(65, "penstock: weights: tensor %s: it is %s, and %s is wanted" % (name, list(values.shape), list(self.shapes[name])))
+        self._call("write_weight", name.encode(), values.ctypes.data_as(_FLOATS), values.size)
+
+    def save(self, folder):
+        self._call("save", os.fsencode(folder))
+
+    def close(self):
+        session, self._session = self._session, _SESSION()
+        if session.value is not None:
+            self._library.pen_session_close(session)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *unused):
+        self.close()
+
+
+def open(library, init=None, checkpoint=None, seed=0, options=()):
+    """Starts the ranks of libpenstock-NAME.so, with the weights of a file or folder `init`, the state of the latest checkpoint in the folder
+    `checkpoint`, or weights by the seed. `options`: further words of train's command line."""
+    words = ["--seed", str(seed)]
+    words += ["--init", init] if init is not None else []
+    words += ["--checkpoint", checkpoint, "--resume"] if checkpoint is not None else []
+    return Run(library, words + list(options))
