@@ -86,7 +86,7 @@ random() {
       print one("|costs = { byte = 1e-4; };|costs = { send = 0.001; send_host = 0.002; };|costs = { overlap = 0.02; };")
     }'
 }
-for seed in 1 2 3 4 5 6 7 8; do
+for seed in 1 2 3 4 5; do
   random $seed >"$scratch/random.cfg"
   all=$(test $((seed % 2)) -eq 0 || echo --all)
   "$plan" --refine=0 $all -p json "$scratch/random.cfg" >"$scratch/pruned" 2>"$scratch/pruned.err"
@@ -241,7 +241,7 @@ blocks() {
 }
 echo '{"unit": "ms", "stages": []}' >"$scratch/stages.json"
 refuses "costs of version 1" 78 "$scratch/stages.json:1: stages: costs of version 1 *penstock-NAME measure *" --costs="$scratch/stages.json" "$scratch/small.cfg"
-for seed in 11 12 13 14 15 16; do
+for seed in 11 12 13; do
   random $seed | sed 's/family = "[^"]*"/family = "llama"/; s/ loss_rows = 32;//; s/ dtype = "bf16";//; s/costs = .*//; s/memory_mib = [123];/memory_mib = 8;/' >"$scratch/random.cfg"
   all=$(test $((seed % 2)) -eq 0 || echo --all)
   blocks $seed $(echo 0 1e-5 1e-3 | cut -d ' ' -f $((seed % 3 + 1))) "1 2" >"$scratch/blocks.json"
