@@ -30,7 +30,7 @@ static void opened_by_python(void **state) {
       for (int part = 0; part < PEN_CHECKPOINT_TENSORS && weight->rank == rank; part++) {
         char name[PEN_STORED_NAME_BYTES];
         if (offsets[part] != UINT64_MAX) {
-          file_write(pen_checkpoint_tensor_name(name, weight, (enum pen_checkpoint_tensor)part),
+          file_write(pen_checkpoint_tensor_name(name, weight, 0, (enum pen_checkpoint_tensor)part),
                      arena + offsets[part], 4 * weight->count);
         }
       }
