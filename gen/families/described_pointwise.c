@@ -60,7 +60,8 @@ static uint16_t input_of(const struct pen_described_op *op, const uint8_t *place
   return n < op->operand_count && op->operand[n] ? place[n] : UINT16_MAX;
 }
 
-static const char *read_number(const struct pen_described_step *from, struct pen_step *step) {
+static const char *read_number(const struct pen_described_step *from,
+                               struct pen_program_step *step) {
   if (from->count != 1 || !(fabs(from->argument[0]) <= (double)FLT_MAX))
     return "CONST has one number, of an f32";
   step->number = (double)(float)from->argument[0];
@@ -68,9 +69,9 @@ static const char *read_number(const struct pen_described_step *from, struct pen
 }
 
 static const char *read_step(const struct pen_described_op *op, const uint8_t *place, size_t index,
-                             struct pen_step *steps) {
+                             struct pen_program_step *steps) {
   const struct pen_described_step *from = &op->step[index];
-  struct pen_step *step = &steps[index];
+  struct pen_program_step *step = &steps[index];
   const int kind = pen_step_find(from->name);
   if (kind < 0)
     return pen_text("%s: there is no such step; the steps are %s", from->name, pen_step_names());

@@ -74,7 +74,7 @@ static void fill_row(const struct pen_steps_list *program, const struct register
   *row = (struct pen_pointwise){.step_count = program->count, .register_count = r->count};
   for (size_t k = 0; k < PEN_STEP_GRADIENT; k++) row->gradient[k] = PEN_NONE;
   for (uint32_t s = 0; s < program->count; s++) {
-    const struct pen_step *step = &program->step[s];
+    const struct pen_program_step *step = &program->step[s];
     const uint32_t inputs = pen_step_inputs(step->kind);
     row->kind[s] = step->kind;
     row->to[s] = r->of_step[s];

@@ -38,7 +38,7 @@ struct derivation {
 static uint16_t value_of(uint32_t step) { return (uint16_t)(PEN_STEP_OPERANDS + step); }
 
 /* The value of a step, which is appended unless there is an equal one. */
-static uint16_t append(struct derivation *d, struct pen_step step) {
+static uint16_t append(struct derivation *d, struct pen_program_step step) {
   const uint32_t inputs = pen_step_inputs(step.kind);
   for (uint32_t s = 0; s < d->made.count; s++)
     if (d->made.step[s].kind == step.kind &&
@@ -52,7 +52,8 @@ static uint16_t append(struct derivation *d, struct pen_step step) {
 }
 
 static uint16_t append_number(struct derivation *d, double number) {
-  return append(d, (struct pen_step){.kind = PEN_STEP_CONST, .number = (double)(float)number});
+  return append(d,
+                (struct pen_program_step){.kind = PEN_STEP_CONST, .number = (double)(float)number});
 }
 
 static int kind_of(const char *name) {
@@ -63,7 +64,7 @@ static int kind_of(const char *name) {
 
 /* The value of a word that has no inputs; NONE: it is a kind. */
 static uint16_t leaf_of(struct derivation *d, const char *word, uint32_t forward) {
-  const struct pen_step *step = &d->made.step[forward];
+  const struct pen_program_step *step = &d->made.step[forward];
   char *end;
   if (strcmp(word, "d") == 0) return d->gradient[value_of(forward)];
   if (strcmp(word, "y") == 0) return value_of(forward);
@@ -84,7 +85,7 @@ static uint16_t evaluate(struct derivation *d, const char *rule, uint32_t forwar
     at += bytes;
     uint16_t value = leaf_of(d, word, forward);
     if (value == NONE) {
-      struct pen_step step = {0};
+      struct pen_program_step step = {0};
       kind = kind_of(word);
       if (kind == PEN_STEP_CHAIN && !d->is_chosen[value_of(forward)]) kind = PEN_STEP_MUL;
       step.kind = (uint8_t)kind;
@@ -100,7 +101,7 @@ static uint16_t evaluate(struct derivation *d, const char *rule, uint32_t forwar
 
 /* Adds what a step of the forward gives to the gradients of its inputs. */
 static void apply_rules(struct derivation *d, uint32_t forward) {
-  const struct pen_step step = d->made.step[forward];
+  const struct pen_program_step step = d->made.step[forward];
   const uint16_t value = value_of(forward);
   for (uint32_t k = 0; k < pen_step_inputs(step.kind); k++) {
     const uint16_t input = step.input[k];
@@ -111,7 +112,7 @@ static void apply_rules(struct derivation *d, uint32_t forward) {
     d->gradient[input] =
         before == NONE
             ? given
-            : append(d, (struct pen_step){.kind = PEN_STEP_ADD, .input = {before, given}});
+            : append(d, (struct pen_program_step){.kind = PEN_STEP_ADD, .input = {before, given}});
     d->is_chosen[input] = d->is_chosen[input] || d->is_chosen[value] || chooses;
   }
 }
@@ -127,7 +128,7 @@ static void keep_needed(struct pen_steps_list *program, uint32_t result) {
       if (program->step[s].input[k] >= PEN_STEP_OPERANDS)
         needed[program->step[s].input[k] - PEN_STEP_OPERANDS] = true;
   for (uint32_t s = 0; s <= result; s++) {
-    struct pen_step *step = &program->step[s];
+    struct pen_program_step *step = &program->step[s];
     if (!needed[s]) continue;
     for (uint32_t k = 0; k < pen_step_inputs(step->kind); k++)
       if (step->input[k] >= PEN_STEP_OPERANDS)
@@ -162,7 +163,7 @@ struct pen_steps_list pen_steps_differentiate(const struct pen_steps_list *progr
   for (uint32_t s = program->count; s-- > 0;) apply_rules(&d, s);
   uint16_t result = d.gradient[operand] == NONE ? append_number(&d, 0) : d.gradient[operand];
   if (result < PEN_STEP_OPERANDS || d.made.step[result - PEN_STEP_OPERANDS].kind == PEN_STEP_CONST)
-    result = append(&d, (struct pen_step){.kind = PEN_STEP_COPY, .input = {result}});
+    result = append(&d, (struct pen_program_step){.kind = PEN_STEP_COPY, .input = {result}});
   keep_needed(&d.made, result - PEN_STEP_OPERANDS);
   pen_free(d.depends);
   pen_free(d.gradient);

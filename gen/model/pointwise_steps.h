@@ -9,7 +9,7 @@
 
 /* Inputs are values: an operand of the op by its number, or PEN_STEP_OPERANDS and the number of an
  * earlier step. */
-struct pen_step {
+struct pen_program_step {
   uint8_t kind;      /* enum pen_step_kind */
   uint16_t input[3]; /* as many as the kind has */
   double number;     /* of CONST: an f32 */
@@ -17,7 +17,7 @@ struct pen_step {
 
 /* The last step makes the result. */
 struct pen_steps_list {
-  struct pen_step *step;
+  struct pen_program_step *step;
   uint32_t count;
 };
 

@@ -14,7 +14,7 @@ enum { X0, X1, X2, DY = PEN_STEP_GRADIENT, S = PEN_STEP_OPERANDS, STEPS = 5, NUM
 /* A program, operands, and the gradient of each with dy = 1, all by PyTorch 2.15 in f32: threshold,
  * abs, maximum, minimum, clamp, where, sqrt, rsqrt. */
 static const struct gradient_case {
-  struct pen_step step[STEPS];
+  struct pen_program_step step[STEPS];
   uint32_t count;
   float x[NUMBERS], dx[NUMBERS];
 } cases[] = {
@@ -88,7 +88,7 @@ static void gradients_at_ties_are_pytorchs(void **state) {
   struct pen_pointwise_table table = {0};
   pen_kernels_open();
   for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) {
-    struct pen_step step[STEPS];
+    struct pen_program_step step[STEPS];
     uint32_t row;
     memcpy(step, cases[n].step, sizeof step);
     const struct pen_steps_list program = {step, cases[n].count};
