@@ -158,9 +158,9 @@ def without_dropout(noted):
         note(p if training else 0)
         return input
 
-    def attend(query, key, value, attn_mask=None, dropout_p=0.0, **others):
+    def attend(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, **others):
         note(dropout_p)
-        return attention(query, key, value, attn_mask, 0.0, **others)
+        return attention(query, key, value, attn_mask, 0.0, is_causal, **others)
 
     F.dropout, F.scaled_dot_product_attention = drop_nothing, attend
     try:
