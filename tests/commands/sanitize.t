@@ -96,7 +96,7 @@ esac
 
 tests='gen/canonical gen/compose gen/partition gen/shapes gen/simulate gen/verify_rows gen/verify_deadlocks gen/action_text gen/verify gen/verify_tensor_ranks gen/verify_tokens gen/interval_tree'
 tests="$tests runtime/safetensors runtime/initial runtime/checkpoint"
-tests="$tests kernels/attention kernels/contract kernels/loss kernels/matmul kernels/narrow kernels/norm kernels/splits kernels/product_bf16"
+tests="$tests kernels/attention kernels/contract kernels/experts kernels/loss kernels/matmul kernels/narrow kernels/norm kernels/pointwise kernels/splits kernels/product_bf16"
 (cd "$work" && unset MAKEFLAGS MFLAGS MAKELEVEL && make -j2 -s $(printf 'tests/%s ' $tests)) >"$scratch/log" 2>&1 || tail -n 5 "$scratch/log" | sed 's/^/# /'
 export PEN_BREAK_ROUNDS=2 PEN_BREAK_INSTANCES=4
 for test in $tests; do
