@@ -14,6 +14,7 @@
 
 #include <limits.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -22,7 +23,7 @@
 #include "runtime/plan/plan.h"
 
 /* The first word: another version of the layout is another number. */
-#define PEN_MAILBOX_VERSION UINT64_C(0x70656e6d61696c01)
+#define PEN_MAILBOX_VERSION UINT64_C(0x70656e6d61696c02)
 
 enum {
   PEN_MAILBOX_INPUTS_MAX = 64,
@@ -50,6 +51,8 @@ struct pen_mailbox_input {
   uint32_t dim_count;               /* of a sample, without the samples */
   uint64_t dim[PEN_INPUT_DIMS_MAX];
   uint64_t elements; /* of a sample */
+  uint64_t limit;    /* ids are below; 0: any */
+  bool may_ignore;   /* its ids may be PEN_IGNORED_TARGET */
   uint64_t offset;   /* of sample 0, in the mailbox */
   uint32_t given;    /* by the caller for this step: one of `serving` */
 };
@@ -84,16 +87,12 @@ struct pen_mailbox {
   uint32_t request;        /* enum pen_request */
   uint32_t requested;      /* which of the weights */
   double learning_rate;    /* of the steps from now on; not a number: the topology's */
-  char path[PATH_MAX];
-  int32_t status; /* of the request, an exit status; the message is why it is not 0 */
+  char path[PATH_MAX];     /* of a save */
+  char loaded[PATH_MAX];   /* the folder whose checkpoint the command continues; "": none */
+  int32_t status;          /* of the request, an exit status; the message is why it is not 0 */
   struct pen_mailbox_step step;
   char message[PEN_MESSAGE_BYTES + 1];
 };
-
-/* What is said of inputs that do not fit; the first argument is where they are. */
-#define PEN_INPUT_IS_MISSING "%s: input %s: missing; %s is wanted"
-#define PEN_INPUT_IS_OTHER "%s: input %s: it is %s %s, and %s is wanted"
-#define PEN_INPUT_IS_NONE "%s: tensor %s: not an input of the model, which are %s"
 
 /* Where a caller's samples are, in messages. */
 #define PEN_CALLER_SAMPLES "samples"

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 
+#include "runtime/base/mailbox.h"
 #include "runtime/data/windows.h"
 
 /* Weights as files have them: the splits of a tensor are one. */

@@ -6,7 +6,7 @@
 #include "runtime/base/mailbox.h"
 #include "runtime/comm/step_stats.h"
 #include "runtime/rank/evaluate.h"
-#include "runtime/rank/saving.h"
+#include "runtime/rank/request_save.h"
 #include "runtime/rank/weight_values.h"
 
 static const uint64_t sleep_ns = 100 * 1000000ull; /* between two looks at the run's end */
@@ -28,18 +28,6 @@ static bool await_request(struct pen_rank *rank) {
   atomic_store(phase, PEN_PHASE_STEPS);
   rank->requests += came;
   return came;
-}
-
-static bool save(struct pen_rank *rank) {
-  struct pen_mailbox *mailbox = rank->run->options->mailbox;
-  struct pen_arena_view view;
-  const struct pen_saving saving = pen_rank_saving(rank, mailbox->path, &view);
-  int status = 0;
-  const bool going = pen_save(&rank->endpoint, &saving, &status);
-  if (going && rank->endpoint.global == rank->run->local.first) {
-    mailbox->status = status;
-  }
-  return going;
 }
 
 /* One step by the plan of evaluation, as train --eval-every makes them. */
@@ -95,7 +83,7 @@ static bool write_weight(struct pen_rank *rank) {
 static bool (*const served[])(struct pen_rank *rank) = {
     [PEN_REQUEST_STEP] = NULL,
     [PEN_REQUEST_EVALUATE] = evaluate,
-    [PEN_REQUEST_SAVE] = save,
+    [PEN_REQUEST_SAVE] = pen_request_save,
     [PEN_REQUEST_READ_WEIGHT] = read_weight,
     [PEN_REQUEST_WRITE_WEIGHT] = write_weight,
     [PEN_REQUEST_CLOSE] = NULL,

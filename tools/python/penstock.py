@@ -63,6 +63,7 @@ _FUNCTIONS = {  # of penstock.h: the result, then the parameters
     "read_weight": [ctypes.c_int, _SESSION, ctypes.c_char_p, _FLOATS, ctypes.c_uint64],
     "write_weight": [ctypes.c_int, _SESSION, ctypes.c_char_p, _FLOATS, ctypes.c_uint64],
     "save": [ctypes.c_int, _SESSION, ctypes.c_char_p],
+    "load": [ctypes.c_int, _SESSION, ctypes.c_char_p],
 }
 
 
@@ -151,6 +152,10 @@ class Run:
 
     def save(self, folder):
         self._call("save", os.fsencode(folder))
+
+    def load(self, folder):
+        """Continues from the latest checkpoint there; also after a rank was lost."""
+        self._call("load", os.fsencode(folder))
 
     def close(self):
         session, self._session = self._session, _SESSION()
