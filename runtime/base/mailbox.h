@@ -2,7 +2,7 @@
  * command that runs its ranks: one shared memory file.
  *
  *     | struct pen_mailbox | the samples of a step, by input | names and extents of the weights |
- *     | values of one weight |
+ *     | values of one weight | scores of an evaluation, twice |
  *
  * The library makes it with the first part, and starts the command train, which lengthens it by
  * what a step reads and describes the inputs. The caller then writes a request, and increments
@@ -84,6 +84,9 @@ struct pen_mailbox {
   uint32_t weight_count;
   uint64_t weights_offset; /* of the struct pen_mailbox_weight [weight_count] */
   uint64_t values_offset;  /* of the values of one weight */
+  uint64_t scores_offset;  /* of the scores: f64 -ln p of each target that counts */
+  uint64_t score_count;    /* of an evaluation: [samples][tokens]; 0: the model has none */
+  uint64_t scored_offset;  /* of those of the last one: the first or second half */
   uint32_t request;        /* enum pen_request */
   uint32_t requested;      /* which of the weights */
   double learning_rate;    /* of the steps from now on; not a number: the topology's */

@@ -48,7 +48,8 @@ const char *pen_session_message(const struct pen_session *session) { return sess
 _Static_assert((int)PEN_SESSION_EVALUATION == (int)PEN_SAMPLES_OF_EVALUATION, "one order");
 
 uint64_t pen_session_samples(const struct pen_session *session, enum pen_session_use use) {
-  return session->mailbox->samples[use];
+  const struct pen_mailbox *mailbox = session->mailbox;
+  return use == PEN_SESSION_SCORES ? mailbox->score_count : mailbox->samples[use];
 }
 
 const char *pen_session_input(const struct pen_session *session, uint32_t index,
@@ -94,6 +95,32 @@ int pen_session_evaluate(struct pen_session *session, const struct pen_samples *
   if (status == 0) {
     *targets = session->mailbox->step.targets;
     *loss = *targets > 0 ? session->mailbox->step.loss : NAN;
+  }
+  return status;
+}
+
+int pen_session_score(struct pen_session *session, const struct pen_samples *samples,
+                      uint32_t count, double *log_probabilities, uint64_t score_count) {
+  const uint64_t wanted = session->mailbox->score_count;
+  unsigned char *all = (unsigned char *)session->mailbox;
+  int status = pen_client_begin(session);
+  if (status == 0 && wanted == 0) {
+    return pen_client_fail(session, PEN_CLIENT_USAGE, "score: the model is no language model");
+  }
+  if (status == 0 && score_count != wanted) {
+    return pen_client_fail(session, PEN_CLIENT_USAGE,
+                           "score: %" PRIu64 " log-probabilities, and there are %" PRIu64,
+                           score_count, wanted);
+  }
+  for (uint64_t i = 0; i < 2 * wanted && status == 0; i++) {
+    ((double *)(all + session->mailbox->scores_offset))[i] = NAN;
+  }
+  if (status == 0) {
+    status = request_with(session, samples, count, PEN_SAMPLES_OF_EVALUATION, PEN_REQUEST_EVALUATE);
+  }
+  const double *found = (const double *)(all + session->mailbox->scored_offset);
+  for (uint64_t i = 0; i < wanted && status == 0; i++) {
+    log_probabilities[i] = 0.0 - found[i]; /* not -0 */
   }
   return status;
 }

@@ -69,8 +69,9 @@ PEN_API const char *pen_session_input(const struct pen_session *session, uint32_
                                       const char **wanted);
 
 /* How many samples a step of training or of evaluation reads, over all microbatches and replicas;
- * 0: the model makes its own. */
-enum pen_session_use { PEN_SESSION_STEP, PEN_SESSION_EVALUATION };
+ * 0: the model makes its own. Of PEN_SESSION_SCORES: how many log-probabilities an evaluation
+ * gives; 0: the model is no language model. */
+enum pen_session_use { PEN_SESSION_STEP, PEN_SESSION_EVALUATION, PEN_SESSION_SCORES };
 PEN_API uint64_t pen_session_samples(const struct pen_session *session, enum pen_session_use use);
 
 /* Makes a step of training with these samples of all inputs, in any order; row i of microbatch j is
@@ -87,6 +88,12 @@ PEN_API int pen_session_set_learning_rate(struct pen_session *session, double le
  * without any. */
 PEN_API int pen_session_evaluate(struct pen_session *session, const struct pen_samples *samples,
                                  uint32_t count, double *loss, uint64_t *targets);
+
+/* Evaluates the same, and gives ln p of each target: `log_probabilities` [samples of an
+ * evaluation][tokens of a sequence]; not a number for one that is ignored. 64: there are not
+ * `score_count`, or none. */
+PEN_API int pen_session_score(struct pen_session *session, const struct pen_samples *samples,
+                              uint32_t count, double *log_probabilities, uint64_t score_count);
 
 /* The weights, by their index: the name, that of files, and the extents; null past the last. */
 PEN_API const char *pen_session_weight(const struct pen_session *session, uint32_t index,

@@ -5,6 +5,7 @@
 #include "runtime/base/learning_rate.h"
 #include "runtime/base/mailbox.h"
 #include "runtime/comm/step_stats.h"
+#include "runtime/exec/op_hook.h"
 #include "runtime/rank/evaluate.h"
 #include "runtime/rank/request_save.h"
 #include "runtime/rank/weight_values.h"
@@ -39,7 +40,9 @@ static bool evaluate(struct pen_rank *rank) {
   pen_named_inputs_take(run->library->named, run->options->mailbox);
   pen_between_start(rank, 1);
   rank->vm = &rank->vms[run->buckets.count + run->evaluation.buckets.count - 1];
-  bool going = pen_endpoint_barrier(&rank->endpoint) && pen_between_step(rank, 0, 0, true);
+  const struct pen_command_hooks *hooks = run->evaluation.hooks;
+  bool going = pen_endpoint_barrier(&rank->endpoint) && pen_between_step(rank, 0, 0, true) &&
+               (hooks == NULL || hooks->stepped(run, rank->vm));
   if (going) {
     pen_between_stops(rank);
     going = pen_between_end(rank, 1);

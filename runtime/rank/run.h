@@ -29,6 +29,8 @@ struct pen_run_evaluation {
   struct pen_buckets buckets; /* none: the run does not evaluate */
   struct pen_data data;
   uint64_t steps; /* of one evaluation */
+  /* Of the last of the buckets: `opened` and `stepped`; null: none. */
+  const struct pen_command_hooks *hooks;
 };
 
 /* Samples between steps of training. */

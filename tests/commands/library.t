@@ -83,6 +83,7 @@ ok "two: another program" library two calls named
 "${PYTHON:-python3}" -c 'import struct, sys; sys.stdout.buffer.write(struct.pack("<256i80H", 20240520, 1, 80, *[0] * 253, *range(80)))' >counted.bin
 samples counted.safetensors 0 4 counted.bin 16 idx:I32:tokens targets:I32:targets
 evaluated=$(./two eval --init seed7.safetensors --data counted.safetensors --quiet 2>err | sed -n 's/.*"loss": *\([^,}]*\).*/\1/p')
+./two score --init seed7.safetensors --data counted.bin --output scores.json --quiet >out 2>err
 mkfifo go
 ./two.calls idx targets 16 calls <go >called 2>called.err &
 program=$!
@@ -115,8 +116,16 @@ exec 3>&-
 ok "weights that were read and set are those of the other session" cmp calls/first/latest/model.safetensors calls/second/latest/model.safetensors
 ok "they are those of the seed" cmp calls/first/latest/model.safetensors seed7.safetensors
 ok "a step of rate 0 changes none" cmp calls/first/latest/model.safetensors calls/unchanged/latest/model.safetensors
+same_scores() { # those of the command for the first 63 targets; the last is none
+  "${PYTHON:-python3}" -c 'import json, sys
+wanted = json.load(open("scores.json"))["log_probabilities"][1:64]
+found = [float(line.split()[1]) for line in open("called.err") if line.startswith("score ")]
+sys.exit(len(found) != 64 or found[:63] != wanted or found[63] == found[63])'
+}
+ok "scores are those of score" same_scores
 lost=$(grep -m 1 '^75' called)
 is "calls have their results, and what does not fit is refused" "$(cat called)" "loss $evaluated of 64
+64 penstock: score: 63 log-probabilities, and there are 64
 65 penstock: weights: tensor wte.weight: 4657 elements, and it has 4656
 65 penstock: weights: tensor wte.weight: element 0 is not finite
 65 penstock: weights: tensor none: the model has none of that name

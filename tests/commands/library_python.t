@@ -39,6 +39,8 @@ refused(lambda: penstock.open("libpenstock-mine.so", options=["--steps", "3"]))
 with penstock.open("libpenstock-mine.so", seed=7) as run:
     run.load("loop")
     loaded = run.evaluate(windows)
+    scores = run.score(windows)
+    assert scores.shape == (4, 16) and abs(scores.mean() + loaded["loss"]) < 1e-6
     name = "model.norm.weight"
     run.set_weights(name, run.weights(name) * 2)
     assert (run.weights(name) > 1).all() and run.weights(name).shape == run.shapes[name] == (32,)

@@ -3,7 +3,8 @@
  *
  *     library_calls INPUT TARGETS SEQUENCE FOLDER
  *
- * The samples are windows of the tokens 0, 1, 2, ... It prints what a test compares, and waits
+ * The samples are windows of the tokens 0, 1, 2, ... It prints what a test compares, scores on
+ * standard error, and waits
  * twice for a byte of standard input: until a rank has been killed, and until it is killed itself.
  */
 #include <inttypes.h>
@@ -76,6 +77,20 @@ static void copy_weights(void) {
   check(second, pen_session_read_weight(second, "none", NULL, 0));
 }
 
+/* The log-probabilities of all targets but the last, which is ignored; of one less there are none.
+ */
+static void score(struct pen_samples samples[2]) {
+  const uint64_t count = samples[0].dim[0] * samples[0].dim[1];
+  double *found = malloc(count * sizeof *found);
+  ((int32_t *)samples[1].data)[count - 1] = -100;
+  check(first, pen_session_score(first, samples, 2, found, count - 1));
+  check(first, pen_session_score(first, samples, 2, found, count));
+  for (uint64_t i = 0; i < count; i++) {
+    fprintf(stderr, "score %.17g\n", found[i]);
+  }
+  free(found);
+}
+
 static void save(struct pen_session *session, const char *name) {
   char folder[4096];
   snprintf(folder, sizeof folder, "%s/%s", words[4], name);
@@ -96,6 +111,7 @@ static void *call(void *unused) {
   fill(samples, dim, PEN_SESSION_EVALUATION);
   check(first, pen_session_evaluate(first, samples, 2, &loss, &targets));
   printf("loss %.17g of %" PRIu64 "\n", loss, targets);
+  score(samples);
   copy_weights();
   save(first, "first");
   save(second, "first");
