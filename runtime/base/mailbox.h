@@ -2,7 +2,7 @@
  * command that runs its ranks: one shared memory file.
  *
  *     | struct pen_mailbox | the samples of a step, by input | names and extents of the weights |
- *     | values of one weight | scores of an evaluation, twice |
+ *     | values of one weight | scores of an evaluation, twice | texts, and their tokens |
  *
  * The library makes it with the first part, and starts the command train, which lengthens it by
  * what a step reads and describes the inputs. The caller then writes a request, and increments
@@ -34,6 +34,7 @@ enum {
 enum pen_request {
   PEN_REQUEST_STEP,
   PEN_REQUEST_EVALUATE,
+  PEN_REQUEST_GENERATE,
   PEN_REQUEST_SAVE,
   PEN_REQUEST_READ_WEIGHT,
   PEN_REQUEST_WRITE_WEIGHT,
@@ -71,6 +72,18 @@ struct pen_mailbox_step {
   uint64_t step, targets;
 };
 
+/* A text of a generation; its tokens lie elsewhere. */
+struct pen_mailbox_text {
+  uint64_t prompt, count; /* tokens of the prompt, and of the whole */
+};
+
+/* Of one generation: how many texts, and how they are drawn (pen_session_generate()). */
+struct pen_mailbox_generation {
+  uint64_t text_count, tokens, top_k, seed;
+  double temperature, top_p, min_p, repetition_penalty;
+  int64_t end_of_text;
+};
+
 struct pen_mailbox {
   uint64_t version;
   struct pen_futex_counter requests, answers;
@@ -87,12 +100,18 @@ struct pen_mailbox {
   uint64_t scores_offset;  /* of the scores: f64 -ln p of each target that counts */
   uint64_t score_count;    /* of an evaluation: [samples][tokens]; 0: the model has none */
   uint64_t scored_offset;  /* of those of the last one: the first or second half */
-  uint32_t request;        /* enum pen_request */
-  uint32_t requested;      /* which of the weights */
-  double learning_rate;    /* of the steps from now on; not a number: the topology's */
-  char path[PATH_MAX];     /* of a save */
-  char loaded[PATH_MAX];   /* the folder whose checkpoint the command continues; "": none */
-  int32_t status;          /* of the request, an exit status; the message is why it is not 0 */
+  uint64_t text_limit;     /* texts of a generation, at most; 0: the model makes none */
+  uint64_t text_tokens;    /* tokens of a text, at most, with its prompt */
+  uint64_t texts_offset;   /* of the struct pen_mailbox_text [text_limit] */
+  uint64_t tokens_offset;  /* of the uint32_t [text_limit][text_tokens] */
+  uint64_t vocab;
+  struct pen_mailbox_generation generation;
+  uint32_t request;      /* enum pen_request */
+  uint32_t requested;    /* which of the weights */
+  double learning_rate;  /* of the steps from now on; not a number: the topology's */
+  char path[PATH_MAX];   /* of a save */
+  char loaded[PATH_MAX]; /* the folder whose checkpoint the command continues; "": none */
+  int32_t status;        /* of the request, an exit status; the message is why it is not 0 */
   struct pen_mailbox_step step;
   char message[PEN_MESSAGE_BYTES + 1];
 };

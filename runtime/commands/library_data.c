@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "runtime/base/mailbox.h"
+#include "runtime/commands/library_generation.h"
 #include "runtime/commands/score_rows.h"
 #include "runtime/data/windows.h"
 #include "runtime/exec/op_hook.h"
@@ -36,11 +37,6 @@ static uint64_t largest_weight(const struct pen_plan *plan) {
 
 /* ---- scores ---- */
 
-/* Texts have them: what a language model predicts. */
-static bool has_scores(const struct pen_plan *plan) {
-  return plan->needs_tokens && pen_buckets_of(plan, PEN_GENERATE).count > 0;
-}
-
 static void opened(const struct pen_run *run, struct pen_vm *vm) {
   if (pen_last_stage_rank(run->plan, vm->profile) == vm->rank) {
     pen_score_rows_hook(vm);
@@ -67,7 +63,7 @@ void pen_library_data_open(struct pen_run *run) {
   evaluation->steps = 1;
   const struct pen_profile *evaluated =
       evaluation->buckets.profile[evaluation->buckets.count - 1]; /* the longest */
-  const bool scores = has_scores(plan);
+  const bool scores = pen_library_reads_texts(plan);
   mailbox->rank_count = run->local.count;
   mailbox->samples[PEN_SAMPLES_OF_STEP] = pen_data_step_windows(plan, run->profile);
   mailbox->samples[PEN_SAMPLES_OF_EVALUATION] = pen_data_step_windows(plan, evaluated);
@@ -77,8 +73,9 @@ void pen_library_data_open(struct pen_run *run) {
       mailbox->weights_offset + mailbox->weight_count * sizeof(struct pen_mailbox_weight));
   mailbox->scores_offset =
       pen_mailbox_aligned(mailbox->values_offset + largest_weight(plan) * sizeof(float));
-  unsigned char *all = pen_mailbox_lengthen(
-      mailbox, mailbox->scores_offset + (scores ? pen_score_rows_bytes(plan, evaluated) : 0));
+  const uint64_t end = pen_library_generation_describe(
+      run, mailbox->scores_offset + (scores ? pen_score_rows_bytes(plan, evaluated) : 0));
+  unsigned char *all = pen_mailbox_lengthen(mailbox, end);
   describe_weights(plan, (struct pen_mailbox_weight *)(all + mailbox->weights_offset));
   static struct pen_run_library library;
   library = (struct pen_run_library){all, pen_named_inputs_given(plan, mailbox, all)};
@@ -87,6 +84,7 @@ void pen_library_data_open(struct pen_run *run) {
     mailbox->score_count = mailbox->samples[PEN_SAMPLES_OF_EVALUATION] * evaluated->sequence;
     pen_score_rows_open(plan, evaluated, all + mailbox->scores_offset);
     evaluation->hooks = &score_hooks;
+    pen_library_generation_open(run);
   }
   pen_data_open_given(&run->data, plan, sequence, seed, library.named, mailbox->input_count,
                       mailbox->samples[PEN_SAMPLES_OF_STEP]);

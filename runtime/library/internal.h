@@ -57,4 +57,8 @@ int pen_client_ask(struct pen_session *session, enum pen_request request);
 int pen_client_give(struct pen_session *session, const struct pen_samples *samples, uint32_t count,
                     enum pen_samples_use use);
 
+/* Checks texts, and lets the ranks continue them. */
+int pen_client_generate(struct pen_session *session, const struct pen_generation *by,
+                        struct pen_generated *texts, uint32_t count);
+
 #endif

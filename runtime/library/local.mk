@@ -1,6 +1,7 @@
 # runtime/library: what libpenstock-NAME.so has (make lib TOPOLOGY=NAME)
 noinst_LIBRARIES += libclient.a
 libclient_a_SOURCES = \
+  %reldir%/generate.c \
   %reldir%/internal.h \
   %reldir%/penstock.c \
   %reldir%/penstock.h \

@@ -125,6 +125,12 @@ int pen_session_score(struct pen_session *session, const struct pen_samples *sam
   return status;
 }
 
+int pen_session_generate(struct pen_session *session, const struct pen_generation *generation,
+                         struct pen_generated *texts, uint32_t count) {
+  const int status = pen_client_begin(session);
+  return status == 0 ? pen_client_generate(session, generation, texts, count) : status;
+}
+
 int pen_session_set_learning_rate(struct pen_session *session, double learning_rate) {
   const int status = pen_client_begin(session);
   if (status == 0 && !isnan(learning_rate) && !(learning_rate >= 0 && isfinite(learning_rate))) {

@@ -50,6 +50,22 @@ struct pen_step_result {
   uint64_t step, targets; /* optimizer steps so far; targets that count */
 };
 
+/* How texts are continued, as by the options of the command generate. */
+struct pen_generation {
+  uint64_t tokens;                         /* new ones of each text, at most */
+  double temperature;                      /* 0: the most likely token, always */
+  uint64_t top_k;                          /* 0: all */
+  double top_p, min_p, repetition_penalty; /* 1, 0 and 1 change nothing */
+  uint64_t seed;
+  int64_t end_of_text; /* a text ends with this token; negative: with none */
+};
+
+/* A text in the caller's memory: first its prompt, then all of it. */
+struct pen_generated {
+  uint32_t *token; /* with room for the new tokens */
+  uint64_t count;
+};
+
 /* Starts the ranks. `options`: words of the command line of train, null at the end, or null:
  * --seed, --init, --checkpoint with --resume, --log, ... but none that says which data are read
  * when. Returns when they can make a step: 0, and *session is to be closed; or a status, and
@@ -94,6 +110,14 @@ PEN_API int pen_session_evaluate(struct pen_session *session, const struct pen_s
  * `score_count`, or none. */
 PEN_API int pen_session_score(struct pen_session *session, const struct pen_samples *samples,
                               uint32_t count, double *log_probabilities, uint64_t score_count);
+
+/* Continues texts, by the weights as they are: a text is that of generate --prompts with this seed
+ * and these prompts. There are at most as many texts as a step of training has samples, and a text
+ * is at most as long as a sequence, with its new tokens. 64: more, or a number that is not allowed;
+ * 65: a token of a prompt that is none. */
+PEN_API int pen_session_generate(struct pen_session *session,
+                                 const struct pen_generation *generation,
+                                 struct pen_generated *texts, uint32_t count);
 
 /* The weights, by their index: the name, that of files, and the extents; null past the last. */
 PEN_API const char *pen_session_weight(const struct pen_session *session, uint32_t index,

@@ -8,6 +8,7 @@
 #include "runtime/exec/op_hook.h"
 #include "runtime/rank/evaluate.h"
 #include "runtime/rank/request_save.h"
+#include "runtime/rank/samples.h"
 #include "runtime/rank/weight_values.h"
 
 static const uint64_t sleep_ns = 100 * 1000000ull; /* between two looks at the run's end */
@@ -59,6 +60,10 @@ static bool evaluate(struct pen_rank *rank) {
   return going;
 }
 
+static bool generate(struct pen_rank *rank) {
+  return pen_make_samples(rank, rank->vm->optimizer_step);
+}
+
 static float *values(const struct pen_rank *rank, uint32_t *weight) {
   const struct pen_mailbox *mailbox = rank->run->options->mailbox;
   unsigned char *all = rank->run->library->all;
@@ -86,6 +91,7 @@ static bool write_weight(struct pen_rank *rank) {
 static bool (*const served[])(struct pen_rank *rank) = {
     [PEN_REQUEST_STEP] = NULL,
     [PEN_REQUEST_EVALUATE] = evaluate,
+    [PEN_REQUEST_GENERATE] = generate,
     [PEN_REQUEST_SAVE] = pen_request_save,
     [PEN_REQUEST_READ_WEIGHT] = read_weight,
     [PEN_REQUEST_WRITE_WEIGHT] = write_weight,

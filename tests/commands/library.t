@@ -84,6 +84,8 @@ ok "two: another program" library two calls named
 samples counted.safetensors 0 4 counted.bin 16 idx:I32:tokens targets:I32:targets
 evaluated=$(./two eval --init seed7.safetensors --data counted.safetensors --quiet 2>err | sed -n 's/.*"loss": *\([^,}]*\).*/\1/p')
 ./two score --init seed7.safetensors --data counted.bin --output scores.json --quiet >out 2>err
+printf '{"prompt": "AB"}\n{"prompt": "\\u0003\\u0004\\u0005"}\n' >prompts.jsonl
+./two generate --init seed7.safetensors --prompts prompts.jsonl --tokens 5 --seed 7 --quiet >texts.jsonl 2>err
 mkfifo go
 ./two.calls idx targets 16 calls <go >called 2>called.err &
 program=$!
@@ -123,9 +125,19 @@ found = [float(line.split()[1]) for line in open("called.err") if line.startswit
 sys.exit(len(found) != 64 or found[:63] != wanted or found[63] == found[63])'
 }
 ok "scores are those of score" same_scores
+same_texts() {
+  "${PYTHON:-python3}" -c 'import json, sys
+wanted = [[ord(c) for c in text["prompt"] + text["text"]] for text in map(json.loads, open("texts.jsonl"))]
+found = [[int(word) for word in line.split()[1:]] for line in open("called.err") if line.startswith("text ")]
+sys.exit(found != wanted or [len(text) for text in found] != [7, 8])'
+}
+ok "texts are those of generate" same_texts
 lost=$(grep -m 1 '^75' called)
 is "calls have their results, and what does not fit is refused" "$(cat called)" "loss $evaluated of 64
 64 penstock: score: 63 log-probabilities, and there are 64
+64 penstock: generate: text 1: 8 tokens and 9 new ones: from 1 on, and at most 16 in all
+65 penstock: generate: text 1: token 1 is 97: the model's vocab is 97
+64 penstock: generate: top_p 0: above 0, at most 1
 65 penstock: weights: tensor wte.weight: 4657 elements, and it has 4656
 65 penstock: weights: tensor wte.weight: element 0 is not finite
 65 penstock: weights: tensor none: the model has none of that name

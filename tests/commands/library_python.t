@@ -46,8 +46,15 @@ with penstock.open("libpenstock-mine.so", seed=7) as run:
     assert (run.weights(name) > 1).all() and run.weights(name).shape == run.shapes[name] == (32,)
     assert run.evaluate(windows) != loaded and loaded["tokens"] == 64
     refused(lambda: run.step({"tokens": numpy.zeros((2, 16), numpy.int64)}))
+    before = run.step(windows)
     run.load("loop")
     assert run.evaluate(windows) == loaded
+    one, two = run.generate([[65, 66, 67], [68]], 10, temperature=0)
+    assert one.shape == (10,) and (run.generate([[68], [69]], 4, temperature=0)[0] == two[:4]).all()
+    run.load("loop")
+    assert run.generate([[68]], 10, temperature=0, end_of_text=int(two[2]))[0].tolist() == two[: two.tolist().index(two[2]) + 1].tolist()
+    run.set_weights(name, run.weights(name) * 2)
+    assert run.step(windows) == before
     run.learning_rate = 0.5
     run.step(windows)
     print(run.learning_rate)

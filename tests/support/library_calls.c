@@ -3,8 +3,8 @@
  *
  *     library_calls INPUT TARGETS SEQUENCE FOLDER
  *
- * The samples are windows of the tokens 0, 1, 2, ... It prints what a test compares, scores on
- * standard error, and waits
+ * The samples are windows of the tokens 0, 1, 2, ... It prints what a test compares, scores
+ * and texts on standard error, and waits
  * twice for a byte of standard input: until a rank has been killed, and until it is killed itself.
  */
 #include <inttypes.h>
@@ -91,6 +91,32 @@ static void score(struct pen_samples samples[2]) {
   free(found);
 }
 
+/* Two prompts are continued, and what cannot be is refused. */
+static void generate(void) {
+  uint32_t tokens[2][16] = {{65, 66}, {3, 4, 5}};
+  struct pen_generated texts[] = {{tokens[0], 2}, {tokens[1], 3}};
+  struct pen_generation by = {.tokens = 5,
+                              .temperature = 0.8,
+                              .top_p = 1,
+                              .repetition_penalty = 1,
+                              .seed = 7,
+                              .end_of_text = -1};
+  check(first, pen_session_generate(first, &by, texts, 2));
+  for (int i = 0; i < 2; i++) {
+    for (uint64_t t = 0; t < texts[i].count; t++) {
+      fprintf(stderr, "%s%" PRIu32, t == 0 ? "text " : " ", texts[i].token[t]);
+    }
+    fprintf(stderr, "\n");
+  }
+  by.tokens = 9;
+  check(first, pen_session_generate(first, &by, texts, 2));
+  by.tokens = 1;
+  tokens[1][1] = 97;
+  check(first, pen_session_generate(first, &by, texts, 2));
+  by.top_p = 0;
+  check(first, pen_session_generate(first, &by, texts, 2));
+}
+
 static void save(struct pen_session *session, const char *name) {
   char folder[4096];
   snprintf(folder, sizeof folder, "%s/%s", words[4], name);
@@ -112,6 +138,7 @@ static void *call(void *unused) {
   check(first, pen_session_evaluate(first, samples, 2, &loss, &targets));
   printf("loss %.17g of %" PRIu64 "\n", loss, targets);
   score(samples);
+  generate();
   copy_weights();
   save(first, "first");
   save(second, "first");

@@ -47,6 +47,23 @@ class _Step(ctypes.Structure):
     ]
 
 
+class _Generation(ctypes.Structure):
+    _fields_ = [
+        ("tokens", ctypes.c_uint64),
+        ("temperature", ctypes.c_double),
+        ("top_k", ctypes.c_uint64),
+        ("top_p", ctypes.c_double),
+        ("min_p", ctypes.c_double),
+        ("repetition_penalty", ctypes.c_double),
+        ("seed", ctypes.c_uint64),
+        ("end_of_text", ctypes.c_int64),
+    ]
+
+
+class _Text(ctypes.Structure):
+    _fields_ = [("token", ctypes.c_void_p), ("count", ctypes.c_uint64)]
+
+
 _SESSION = ctypes.c_void_p
 _FLOATS, _DOUBLES = ctypes.POINTER(ctypes.c_float), ctypes.POINTER(ctypes.c_double)
 _WORDS = ctypes.POINTER(ctypes.c_char_p)
@@ -59,6 +76,7 @@ _FUNCTIONS = {  # of penstock.h: the result, then the parameters
     "step": [ctypes.c_int, _SESSION, ctypes.POINTER(_Samples), ctypes.c_uint32, ctypes.POINTER(_Step)],
     "evaluate": [ctypes.c_int, _SESSION, ctypes.POINTER(_Samples), ctypes.c_uint32, ctypes.POINTER(ctypes.c_double), ctypes.POINTER(ctypes.c_uint64)],
     "score": [ctypes.c_int, _SESSION, ctypes.POINTER(_Samples), ctypes.c_uint32, _DOUBLES, ctypes.c_uint64],
+    "generate": [ctypes.c_int, _SESSION, ctypes.POINTER(_Generation), ctypes.POINTER(_Text), ctypes.c_uint32],
     "set_learning_rate": [ctypes.c_int, _SESSION, ctypes.c_double],
     "weight": [ctypes.c_char_p, _SESSION, ctypes.c_uint32, ctypes.POINTER(ctypes.c_uint32), ctypes.POINTER(ctypes.POINTER(ctypes.c_uint64))],
     "read_weight": [ctypes.c_int, _SESSION, ctypes.c_char_p, _FLOATS, ctypes.c_uint64],
@@ -136,6 +154,14 @@ class Run:
         found = numpy.empty((count, self.samples("score") // max(count, 1)), numpy.float64)
         self._with_samples("score", arrays, found.ctypes.data_as(_DOUBLES), found.size)
         return found
+
+    def generate(self, prompts, tokens, temperature=0.8, top_k=0, top_p=1, min_p=0, repetition_penalty=1, seed=0, end_of_text=None):
+        """What continues each prompt, a list of token ids: an array of new ones, at most so many."""
+        by = _Generation(tokens, temperature, top_k, top_p, min_p, repetition_penalty, seed, -1 if end_of_text is None else end_of_text)
+        arrays = [numpy.concatenate([numpy.asarray(prompt, numpy.uint32), numpy.zeros(tokens, numpy.uint32)]) for prompt in prompts]
+        texts = (_Text * len(arrays))(*[(array.ctypes.data, len(array) - tokens) for array in arrays])
+        self._call("generate", ctypes.byref(by), texts, len(arrays))
+        return [array[len(array) - tokens : text.count] for array, text in zip(arrays, texts)]
 
     @property
     def learning_rate(self):
