@@ -10,6 +10,7 @@ EXTRA_DIST += \
   docs/examples/llama3_70b_plan.cfg \
   docs/glossary.md \
   docs/guide.md \
+  docs/library.md \
   docs/llama3_70b.md \
   docs/llama3_70b.png \
   docs/llama3_70b_plan.svg \

@@ -7,6 +7,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/environment.h"
 #include "runtime/base/futex_counter.h"
+#include "runtime/base/mailbox.h"
 #include "runtime/commands/commands.h"
 #include "runtime/commands/files.h"
 #include "runtime/commands/info.h"
@@ -80,6 +81,11 @@ int main(int argc, char **argv) {
   static struct pen_options options; /* its lists are kept to the end of the process */
   pen_options_read(&options, program, pen_plan.version, argc, argv);
   options.mailbox = mailbox;
+  if (mailbox != NULL && mailbox->loaded[0] != '\0') { /* pen_session_load() */
+    options.checkpoint = mailbox->loaded;
+    options.resume = true;
+    options.overwrite = false;
+  }
   pen_environment_check();
   if (pen_plan.only_measures && options.command != PEN_COMMAND_MEASURE &&
       options.command != PEN_COMMAND_INFO) {

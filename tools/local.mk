@@ -27,12 +27,13 @@ penstock_tokens_LDADD = libruntime.a $(JANSSON_LIBS) $(COMPRESSION_LIBS)
 dist_bin_SCRIPTS = %reldir%/penstock-launch
 # penstock-build makes deployments with what is installed: the archives, and the headers that plans include.
 bin_SCRIPTS = penstock-build
-INSTALLED_ARCHIVES = libruntime.a $(KERNEL_ARCHIVES) $(DEVICE_ARCHIVES) $(NCCL_ARCHIVES) $(OFI_ARCHIVES)
+INSTALLED_ARCHIVES = libruntime.a libclient.a $(KERNEL_ARCHIVES) $(DEVICE_ARCHIVES) $(NCCL_ARCHIVES) $(OFI_ARCHIVES)
 BUILD_VARIABLES = pkglibdir pkgincludedir abs_top_srcdir VERSION CC CUDA_LIBS OFI_LIBS NCCL_LIBS KERNEL_ARCHIVES PEN_CFLAGS CFLAGS HARDENING_LDFLAGS LDFLAGS RUNTIME_LIBS
 nobase_pkginclude_HEADERS = \
   kernels/ops.def \
   kernels/ops.h \
   kernels/steps.def \
+  runtime/library/penstock.h \
   runtime/plan/actions.def \
   runtime/plan/bases.def \
   runtime/plan/choices.def \
@@ -47,12 +48,16 @@ nobase_pkginclude_HEADERS = \
   runtime/plan/recompute.def \
   runtime/plan/transports.def \
   runtime/plan/transports.h
+# What programs with a library use.
+include_HEADERS = runtime/library/penstock.h
+pkgdata_pythondir = $(pkgdatadir)/python
+dist_pkgdata_python_DATA = %reldir%/python/penstock.py
 penstock-build: $(srcdir)/%reldir%/penstock-build.in Makefile
 	$(AM_V_GEN)sed $(foreach v,$(BUILD_VARIABLES),-e 's|@$(v)@|$($(v))|g') $(srcdir)/%reldir%/penstock-build.in >$@.new && chmod +x $@.new && mv -f $@.new $@
 CLEANFILES += penstock-build
 install-data-local:
 	$(MKDIR_P) '$(DESTDIR)$(pkglibdir)' && $(INSTALL_DATA) $(INSTALLED_ARCHIVES) '$(DESTDIR)$(pkglibdir)'
-EXTRA_DIST += %reldir%/penstock-build.in %reldir%/python/penstock.py
+EXTRA_DIST += %reldir%/penstock-build.in
 EXTRA_DIST += %reldir%/bundle.sh %reldir%/deb.sh %reldir%/demo.sh %reldir%/tokens/inputs.py %reldir%/tokens/tokens_hf.py %reldir%/tokens_hf.py
 
 # penstock-report is one file that Python runs: an archive of these.

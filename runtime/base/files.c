@@ -116,7 +116,7 @@ int pen_folder_lock(const char *path, double seconds, struct pen_folder_id *id) 
     close(fd);
     fd = lock_now(path, seconds, id);
   }
-  return fd < 0 ? -1 : 0; /* stays open, which keeps the lock */
+  return fd; /* stays open, which keeps the lock */
 }
 
 /* Succeeds in a file system without locks. */

@@ -34,9 +34,9 @@ struct pen_folder_id {
 bool pen_folder_is(const char *path, const struct pen_folder_id *id);
 
 /* Locks the folder that the name has exclusively (flock) until this process and its children have
- * exited; waits up to `seconds` for another process's lock. -1 with EWOULDBLOCK: it is still
- * locked. Without locks in the file system it succeeds; a network file system may keep the locks of
- * each host separately. Sets *id. */
+ * exited, or closed the descriptor that is returned; waits up to `seconds` for another process's
+ * lock. -1 with EWOULDBLOCK: it is still locked. Without locks in the file system it succeeds; a
+ * network file system may keep the locks of each host separately. Sets *id. */
 int pen_folder_lock(const char *path, double seconds, struct pen_folder_id *id);
 
 /* The same for an open file. */

@@ -14,6 +14,8 @@ libruntime_a_SOURCES += \
   %reldir%/files.h \
   %reldir%/futex_counter.c \
   %reldir%/futex_counter.h \
+  %reldir%/input_text.c \
+  %reldir%/input_text.h \
   %reldir%/key.c \
   %reldir%/key.h \
   %reldir%/learning_rate.c \

@@ -2,7 +2,7 @@
  * command that runs its ranks: one shared memory file.
  *
  *     | struct pen_mailbox | the samples of a step, by input | names and extents of the weights |
- *     | values of one weight |
+ *     | values of one weight | scores of an evaluation, twice | texts, and their tokens |
  *
  * The library makes it with the first part, and starts the command train, which lengthens it by
  * what a step reads and describes the inputs. The caller then writes a request, and increments
@@ -14,6 +14,7 @@
 
 #include <limits.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -22,7 +23,7 @@
 #include "runtime/plan/plan.h"
 
 /* The first word: another version of the layout is another number. */
-#define PEN_MAILBOX_VERSION UINT64_C(0x70656e6d61696c01)
+#define PEN_MAILBOX_VERSION UINT64_C(0x70656e6d61696c02)
 
 enum {
   PEN_MAILBOX_INPUTS_MAX = 64,
@@ -33,6 +34,7 @@ enum {
 enum pen_request {
   PEN_REQUEST_STEP,
   PEN_REQUEST_EVALUATE,
+  PEN_REQUEST_GENERATE,
   PEN_REQUEST_SAVE,
   PEN_REQUEST_READ_WEIGHT,
   PEN_REQUEST_WRITE_WEIGHT,
@@ -50,6 +52,8 @@ struct pen_mailbox_input {
   uint32_t dim_count;               /* of a sample, without the samples */
   uint64_t dim[PEN_INPUT_DIMS_MAX];
   uint64_t elements; /* of a sample */
+  uint64_t limit;    /* ids are below; 0: any */
+  bool may_ignore;   /* its ids may be PEN_IGNORED_TARGET */
   uint64_t offset;   /* of sample 0, in the mailbox */
   uint32_t given;    /* by the caller for this step: one of `serving` */
 };
@@ -68,6 +72,18 @@ struct pen_mailbox_step {
   uint64_t step, targets;
 };
 
+/* A text of a generation; its tokens lie elsewhere. */
+struct pen_mailbox_text {
+  uint64_t prompt, count; /* tokens of the prompt, and of the whole */
+};
+
+/* Of one generation: how many texts, and how they are drawn (pen_session_generate()). */
+struct pen_mailbox_generation {
+  uint64_t text_count, tokens, top_k, seed;
+  double temperature, top_p, min_p, repetition_penalty;
+  int64_t end_of_text;
+};
+
 struct pen_mailbox {
   uint64_t version;
   struct pen_futex_counter requests, answers;
@@ -81,19 +97,24 @@ struct pen_mailbox {
   uint32_t weight_count;
   uint64_t weights_offset; /* of the struct pen_mailbox_weight [weight_count] */
   uint64_t values_offset;  /* of the values of one weight */
-  uint32_t request;        /* enum pen_request */
-  uint32_t requested;      /* which of the weights */
-  double learning_rate;    /* of the steps from now on; not a number: the topology's */
-  char path[PATH_MAX];
-  int32_t status; /* of the request, an exit status; the message is why it is not 0 */
+  uint64_t scores_offset;  /* of the scores: f64 -ln p of each target that counts */
+  uint64_t score_count;    /* of an evaluation: [samples][tokens]; 0: the model has none */
+  uint64_t scored_offset;  /* of those of the last one: the first or second half */
+  uint64_t text_limit;     /* texts of a generation, at most; 0: the model makes none */
+  uint64_t text_tokens;    /* tokens of a text, at most, with its prompt */
+  uint64_t texts_offset;   /* of the struct pen_mailbox_text [text_limit] */
+  uint64_t tokens_offset;  /* of the uint32_t [text_limit][text_tokens] */
+  uint64_t vocab;
+  struct pen_mailbox_generation generation;
+  uint32_t request;      /* enum pen_request */
+  uint32_t requested;    /* which of the weights */
+  double learning_rate;  /* of the steps from now on; not a number: the topology's */
+  char path[PATH_MAX];   /* of a save */
+  char loaded[PATH_MAX]; /* the folder whose checkpoint the command continues; "": none */
+  int32_t status;        /* of the request, an exit status; the message is why it is not 0 */
   struct pen_mailbox_step step;
   char message[PEN_MESSAGE_BYTES + 1];
 };
-
-/* What is said of inputs that do not fit; the first argument is where they are. */
-#define PEN_INPUT_IS_MISSING "%s: input %s: missing; %s is wanted"
-#define PEN_INPUT_IS_OTHER "%s: input %s: it is %s %s, and %s is wanted"
-#define PEN_INPUT_IS_NONE "%s: tensor %s: not an input of the model, which are %s"
 
 /* Where a caller's samples are, in messages. */
 #define PEN_CALLER_SAMPLES "samples"

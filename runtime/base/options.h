@@ -6,7 +6,8 @@
 #include <stdint.h>
 
 #include "base/options.h"
-#include "runtime/base/mailbox.h"
+
+struct pen_mailbox; /* mailbox.h */
 
 enum pen_command {
 #define PEN_COMMAND(kind, name, synopsis, meaning) PEN_COMMAND_##kind,

@@ -6,16 +6,20 @@
 
 #include "runtime/base/check.h"
 
-void pen_draw_open(struct pen_draw *draw, const struct pen_options *options, size_t vocab) {
-  *draw = (struct pen_draw){.sampling = {.temperature = options->temperature,
+void pen_draw_set(struct pen_draw *draw, const struct pen_options *options) {
+  draw->sampling = (struct pen_sampling){.temperature = options->temperature,
                                          .top_k = options->top_k,
                                          .top_p = options->top_p,
-                                         .min_p = options->min_p},
-                            .penalty = options->repetition_penalty,
-                            .vocab = vocab,
+                                         .min_p = options->min_p};
+  draw->penalty = options->repetition_penalty;
+}
+
+void pen_draw_open(struct pen_draw *draw, const struct pen_options *options, size_t vocab) {
+  *draw = (struct pen_draw){.vocab = vocab,
                             .weights = calloc(vocab, sizeof *draw->weights),
                             .order = calloc(vocab, sizeof *draw->order),
                             .penalised = calloc(vocab, sizeof *draw->penalised)};
+  pen_draw_set(draw, options);
   pen_check(draw->weights != NULL && draw->order != NULL && draw->penalised != NULL,
             "no memory to draw from %zu logits", vocab);
 }

@@ -18,6 +18,9 @@ struct pen_draw {
 /* Allocates, before the seal. */
 void pen_draw_open(struct pen_draw *draw, const struct pen_options *options, size_t vocab);
 
+/* From then on draws as these options say. */
+void pen_draw_set(struct pen_draw *draw, const struct pen_options *options);
+
 /* How many of the logits [vocab] are not finite. */
 size_t pen_draw_not_finite(const struct pen_draw *draw, const float *logits);
 

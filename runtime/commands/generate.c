@@ -354,11 +354,6 @@ static bool take_tokens(const struct pen_run *run, struct pen_vm *vm, uint64_t c
   return true;
 }
 
-static void start_texts(const struct pen_run *run) {
-  pen_generation_start(&generation.plan, generation.buckets, run->plan->generated_groups);
-  generation.taken = 0;
-}
-
 /* Takes a part of a prompt; when it is whole its texts begin. */
 static bool take_prompt(const struct pen_run *run, struct pen_vm *vm) {
   const uint64_t run_step = generation.step->run_step;
@@ -378,7 +373,8 @@ static bool take_prompt(const struct pen_run *run, struct pen_vm *vm) {
 /* Decides what a step reads. False: aborted. */
 static bool plan_step(const struct pen_run *run, struct pen_vm *vm, uint64_t step) {
   if (step == 0) {
-    start_texts(run);
+    pen_generation_start(&generation.plan, generation.buckets, run->plan->generated_groups);
+    generation.taken = 0;
     generation.plan.next_text = generation.streams ? generation.texts.count : 0;
     generation.start_ns = pen_now_ns();
   } else if (generation.listens && !take_prompt(run, vm)) {
@@ -431,6 +427,7 @@ static bool choose_of_sample(const struct pen_run *run, struct pen_vm *vm, uint6
                              uint32_t *bucket) {
   if (step == 0) {
     generation.samples = true;
+    pen_draw_set(&generation.draw, generation.options);
     pen_texts_restart(&generation.texts);
   }
   if (!plan_step(run, vm, step)) {
@@ -443,6 +440,8 @@ static bool choose_of_sample(const struct pen_run *run, struct pen_vm *vm, uint6
 static void write_samples(const struct pen_run *run, struct pen_vm *vm) {
   pen_texts_write_samples(&generation.texts, run, vm->optimizer_step);
 }
+
+const struct pen_text_list *pen_generated_texts(void) { return &generation.texts; }
 
 const struct pen_command_hooks pen_sample_hooks = {
     .opened = opened, .choose = choose_of_sample, .stepped = stepped, .left = write_samples};

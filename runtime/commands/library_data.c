@@ -3,7 +3,11 @@
 
 #include <stdio.h>
 
+#include "runtime/base/mailbox.h"
+#include "runtime/commands/library_generation.h"
+#include "runtime/commands/score_rows.h"
 #include "runtime/data/windows.h"
+#include "runtime/exec/op_hook.h"
 
 /* Weights as files have them: the splits of a tensor are one. */
 static uint32_t describe_weights(const struct pen_plan *plan, struct pen_mailbox_weight *to) {
@@ -31,6 +35,25 @@ static uint64_t largest_weight(const struct pen_plan *plan) {
   return largest;
 }
 
+/* ---- scores ---- */
+
+static void opened(const struct pen_run *run, struct pen_vm *vm) {
+  if (pen_last_stage_rank(run->plan, vm->profile) == vm->rank) {
+    pen_score_rows_hook(vm);
+  }
+}
+
+static bool stepped(const struct pen_run *run, struct pen_vm *vm) {
+  const unsigned char *found = (const unsigned char *)pen_score_rows_found(vm);
+  pen_score_rows_fetch(vm);
+  if (vm->endpoint->global == run->local.first) {
+    run->options->mailbox->scored_offset = (uint64_t)(found - run->library->all);
+  }
+  return true;
+}
+
+static const struct pen_command_hooks score_hooks = {.opened = opened, .stepped = stepped};
+
 void pen_library_data_open(struct pen_run *run) {
   const struct pen_plan *plan = run->plan;
   const uint64_t sequence = run->profile->sequence, seed = run->options->seed;
@@ -40,6 +63,7 @@ void pen_library_data_open(struct pen_run *run) {
   evaluation->steps = 1;
   const struct pen_profile *evaluated =
       evaluation->buckets.profile[evaluation->buckets.count - 1]; /* the longest */
+  const bool scores = pen_library_reads_texts(plan);
   mailbox->rank_count = run->local.count;
   mailbox->samples[PEN_SAMPLES_OF_STEP] = pen_data_step_windows(plan, run->profile);
   mailbox->samples[PEN_SAMPLES_OF_EVALUATION] = pen_data_step_windows(plan, evaluated);
@@ -47,12 +71,21 @@ void pen_library_data_open(struct pen_run *run) {
   mailbox->weight_count = describe_weights(plan, NULL);
   mailbox->values_offset = pen_mailbox_aligned(
       mailbox->weights_offset + mailbox->weight_count * sizeof(struct pen_mailbox_weight));
-  unsigned char *all =
-      pen_mailbox_lengthen(mailbox, mailbox->values_offset + largest_weight(plan) * sizeof(float));
+  mailbox->scores_offset =
+      pen_mailbox_aligned(mailbox->values_offset + largest_weight(plan) * sizeof(float));
+  const uint64_t end = pen_library_generation_describe(
+      run, mailbox->scores_offset + (scores ? pen_score_rows_bytes(plan, evaluated) : 0));
+  unsigned char *all = pen_mailbox_lengthen(mailbox, end);
   describe_weights(plan, (struct pen_mailbox_weight *)(all + mailbox->weights_offset));
   static struct pen_run_library library;
   library = (struct pen_run_library){all, pen_named_inputs_given(plan, mailbox, all)};
   run->library = &library;
+  if (scores) {
+    mailbox->score_count = mailbox->samples[PEN_SAMPLES_OF_EVALUATION] * evaluated->sequence;
+    pen_score_rows_open(plan, evaluated, all + mailbox->scores_offset);
+    evaluation->hooks = &score_hooks;
+    pen_library_generation_open(run);
+  }
   pen_data_open_given(&run->data, plan, sequence, seed, library.named, mailbox->input_count,
                       mailbox->samples[PEN_SAMPLES_OF_STEP]);
   pen_data_open_given(&evaluation->data, plan, sequence, seed, library.named, mailbox->input_count,

@@ -20,6 +20,8 @@ libruntime_a_SOURCES += \
   %reldir%/info.h \
   %reldir%/library_data.c \
   %reldir%/library_data.h \
+  %reldir%/library_generation.c \
+  %reldir%/library_generation.h \
   %reldir%/logits.h \
   %reldir%/measure_costs.c \
   %reldir%/measure_costs.h \

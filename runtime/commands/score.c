@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "runtime/base/check.h"
@@ -80,9 +81,21 @@ static int open_output(const char *path) {
   return descriptor;
 }
 
+/* Sets run->results, of which `reader` is the rank that reads all. */
+static void open_results(struct pen_run *run, uint32_t reader) {
+  const uint64_t bytes = pen_score_rows_bytes(run->plan, run->profile);
+  void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  pen_check(memory != MAP_FAILED, "no memory for the scores of two steps");
+  pen_score_rows_open(run->plan, run->profile, memory);
+  run->results =
+      (struct pen_results){.memory = memory,
+                           .block_bytes = bytes / 2 / pen_group_size(run->plan, PEN_DATA),
+                           .reader = reader};
+}
+
 void pen_score_open(struct pen_run *run, uint32_t reader) {
   const struct pen_options *options = run->options;
-  pen_score_rows_open(run, reader);
+  open_results(run, reader);
   if (!pen_rank_set_has(&run->local, reader)) {
     return;
   }

@@ -6,9 +6,6 @@
 #include "kernels/kernels.h"
 #include "runtime/commands/score_rows.h"
 
-#include <inttypes.h>
-#include <sys/mman.h>
-
 #include "runtime/base/check.h"
 #include "runtime/commands/logits.h"
 #include "runtime/commands/score_logits.h"
@@ -31,19 +28,22 @@ static struct {
   } fetched; /* [microbatches][microbatch_rows] pinned: where a device leaves a step's */
 } step;
 
-void pen_score_rows_open(struct pen_run *run, uint32_t reader) {
-  uint64_t elements;
-  step.found_count = pen_data_step_windows(run->plan, run->profile) * run->profile->sequence;
-  pen_check(!__builtin_mul_overflow(step.found_count, 2 * sizeof *step.found, &elements) &&
-                elements <= SIZE_MAX,
+static uint64_t found_count(const struct pen_plan *plan, const struct pen_profile *profile) {
+  return pen_data_step_windows(plan, profile) * profile->sequence;
+}
+
+uint64_t pen_score_rows_bytes(const struct pen_plan *plan, const struct pen_profile *profile) {
+  uint64_t bytes;
+  pen_check(!__builtin_mul_overflow(found_count(plan, profile), 2 * sizeof *step.found, &bytes) &&
+                bytes <= SIZE_MAX,
             "too many tokens a step");
-  step.found = mmap(NULL, elements, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  pen_check(step.found != MAP_FAILED, "no memory for the scores of %" PRIu64 " tokens",
-            2 * step.found_count);
-  run->results = (struct pen_results){
-      .memory = (unsigned char *)step.found,
-      .block_bytes = step.found_count / pen_group_size(run->plan, PEN_DATA) * sizeof *step.found,
-      .reader = reader};
+  return bytes;
+}
+
+void pen_score_rows_open(const struct pen_plan *plan, const struct pen_profile *profile,
+                         void *results) {
+  step.found_count = found_count(plan, profile);
+  step.found = results;
 }
 
 double *pen_score_rows_found(const struct pen_vm *vm) {

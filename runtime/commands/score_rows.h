@@ -1,7 +1,8 @@
-/* score_rows.h: what the ranks of the last stage find in a step of score: -ln p of each target.
+/* score_rows.h: what the ranks of the last stage find in a step of score, or of a library's
+ * evaluation: -ln p of each target.
  *
- * The results of a step are in memory that all local ranks share (struct pen_results), of a replica
- * after the other, those of two steps alternately. With --logits each row's logits go to
+ * The results of a step are in memory that all local ranks share, of a replica after the other,
+ * those of two steps alternately. With --logits each row's logits go to
  * pen_score_logits_add(). */
 #ifndef PEN_SCORE_ROWS_H
 #define PEN_SCORE_ROWS_H
@@ -9,8 +10,12 @@
 #include "runtime/exec/exec.h"
 #include "runtime/rank/run.h"
 
-/* In the parent: sets run->results, of which `reader` is the rank that reads all. */
-void pen_score_rows_open(struct pen_run *run, uint32_t reader);
+/* The bytes of the results of two steps of a profile. Fails (71) if they are too many. */
+uint64_t pen_score_rows_bytes(const struct pen_plan *plan, const struct pen_profile *profile);
+
+/* In the parent: they are there. */
+void pen_score_rows_open(const struct pen_plan *plan, const struct pen_profile *profile,
+                         void *results);
 
 /* In a rank of the last stage, before the seal: hooks the op of the loss. */
 void pen_score_rows_hook(struct pen_vm *vm);

@@ -31,6 +31,9 @@ void pen_texts_report_rate(const struct pen_text_list *texts, uint64_t passed_ns
 void pen_texts_write_samples(const struct pen_text_list *texts, const struct pen_run *run,
                              uint64_t step) {
   static struct pen_writer out;
+  if (step <= run->logged.sample_step) { /* it is made again, after a restart */
+    return;
+  }
   const int log = run->log_descriptor;
   const off_t size = pen_file_is_regular(log) ? lseek(log, 0, SEEK_END) : -1;
   pen_writer_open(&out, log);

@@ -41,7 +41,7 @@ static uint64_t key_of(uint64_t seed) {
 
 struct pen_text_list pen_texts_open(const struct pen_plan *plan, const struct pen_options *options,
                                     const struct pen_prompts *prompts) {
-  struct pen_text_list texts = {.options = options, .vocab = plan->vocab};
+  struct pen_text_list texts = {.options = options, .prompts = prompts, .vocab = plan->vocab};
   const uint64_t key = key_of(options->seed);
   uint64_t elements = 0, one;
   bool too_many = __builtin_mul_overflow(prompts->count, options->samples, &texts.count);
@@ -92,10 +92,13 @@ void pen_text_append(const struct pen_text_list *texts, struct pen_text *text, u
 }
 
 void pen_texts_restart(struct pen_text_list *texts) {
+  const uint64_t key = key_of(texts->options->seed);
+  texts->count = texts->prompts->count * texts->options->samples;
   for (uint64_t i = 0; i < texts->count; i++) {
     struct pen_text *text = &texts->text[i];
     const uint64_t count = text->prompt->token_count;
     memcpy(text->token, text->prompt->token, count * sizeof *text->token);
+    text->key = text->prompt->has_seed ? key_of(text->prompt->seed) : key;
     text->written = count;
     text->capacity = count + texts->options->tokens;
     text->ended = text->stopped = false;

@@ -25,6 +25,7 @@ struct pen_text {
 
 struct pen_text_list {
   const struct pen_options *options;
+  const struct pen_prompts *prompts;
   uint32_t vocab;
   uint32_t *stop; /* [stop_count]: the ids of --stop */
   uint64_t stop_count;
@@ -41,7 +42,8 @@ struct pen_text_list pen_texts_open(const struct pen_plan *plan, const struct pe
 /* Appends a sampled token; PEN_NONE ends the text without one. */
 void pen_text_append(const struct pen_text_list *texts, struct pen_text *text, uint32_t token);
 
-/* Begins all texts anew, from what their prompts are now. */
+/* Begins all texts anew, from what the prompts and the options of draws are now: no more and no
+ * longer ones than at first. */
 void pen_texts_restart(struct pen_text_list *texts);
 
 /* Write the prompt of a text, and what continues it, as JSON strings. The tokens of the

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "runtime/base/check.h"
+#include "runtime/base/mailbox.h"
 #include "runtime/base/stop_signals.h"
 #include "runtime/commands/commands.h"
 #include "runtime/commands/files.h"
@@ -56,6 +57,9 @@ static void find_start(struct pen_run *run, struct pen_checkpoint_info *found) {
       report_start(found, options);
     }
     return;
+  }
+  if (options->mailbox != NULL && options->mailbox->loaded[0] != '\0') {
+    pen_fail(PEN_EXIT_NO_INPUT, "%s: holds no checkpoint", options->checkpoint);
   }
   if (options->resume && run->local.first == 0) {
     pen_say(run->plan->name, "no checkpoint in %s: starting at step 1", options->checkpoint);

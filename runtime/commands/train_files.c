@@ -115,7 +115,7 @@ void pen_train_folder_open(struct pen_run *run) {
   if (run->local.first != 0) {
     return;
   }
-  if (pen_folder_lock(folder, lock_timeout_s, &run->checkpoints) != 0) {
+  if (pen_folder_lock(folder, lock_timeout_s, &run->checkpoints) < 0) {
     pen_fail(PEN_EXIT_CANNOT_CREATE, "--checkpoint %s: %s", folder,
              errno == EWOULDBLOCK ? "another run saves there" : strerror(errno));
   }

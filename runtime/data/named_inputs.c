@@ -6,6 +6,8 @@
 #include <string.h>
 
 #include "runtime/base/check.h"
+#include "runtime/base/input_text.h"
+#include "runtime/base/mailbox.h"
 #include "runtime/base/safetensors_header.h"
 
 /* The dtypes of a file that serve for each dtype of the plan. */
@@ -161,6 +163,8 @@ static void describe(struct pen_mailbox_input *to, const struct pen_input *input
   to->serving[1] = serving[input->dtype][1];
   to->dim_count = input->dim_count;
   to->elements = sample_dims(input, sequence, to->dim);
+  to->limit = input->limit;
+  to->may_ignore = input->has_targets;
 }
 
 uint64_t pen_named_inputs_describe(const struct pen_plan *plan, uint64_t sequence,
@@ -262,14 +266,9 @@ static const struct {
 static _Noreturn void fail_id(const struct pen_named_input *named, const char *path,
                               uint64_t sample, uint64_t at, int64_t id, bool may_ignore) {
   const struct pen_input *input = named->input;
-  char allowed[64] = "ids have 32 bits";
-  if (input->limit > 0) {
-    snprintf(allowed, sizeof allowed, "ids from 0 to %" PRIu64 "%s", input->limit - 1,
-             may_ignore ? ", or -100" : "");
-  }
-  pen_fail(PEN_EXIT_DATA,
-           "%s: input %s: element %" PRIu64 " of sample %" PRIu64 " is %" PRId64 ": %s", path,
-           input->name, at, sample, id, allowed);
+  char allowed[PEN_IDS_TEXT_BYTES];
+  pen_fail(PEN_EXIT_DATA, PEN_INPUT_HAS_OTHER_ID, path, input->name, at, sample, id,
+           pen_ids_text(allowed, input->limit, may_ignore));
 }
 
 void pen_named_ids(const struct pen_named_input *named, const char *path, uint64_t sample,

@@ -8,8 +8,9 @@
 #include <stdint.h>
 
 #include "base/message.h"
-#include "runtime/base/mailbox.h"
 #include "runtime/plan/plan.h"
+
+struct pen_mailbox; /* mailbox.h */
 
 /* An input in a file. */
 struct pen_named_input {

@@ -10,6 +10,7 @@
 
 #include "base/file_kinds.h"
 #include "runtime/base/check.h"
+#include "runtime/base/mailbox.h"
 #include "runtime/base/crc32.h"
 #include "runtime/base/key.h"
 #include "runtime/data/mapped_file.h"

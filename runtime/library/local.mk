@@ -1,11 +1,16 @@
 # runtime/library: what libpenstock-NAME.so has (make lib TOPOLOGY=NAME)
 noinst_LIBRARIES += libclient.a
 libclient_a_SOURCES = \
+  %reldir%/generate.c \
+  %reldir%/internal.h \
   %reldir%/penstock.c \
   %reldir%/penstock.h \
+  %reldir%/samples.c \
+  %reldir%/start.c \
   base/message.c \
   base/standard_error.c \
-  runtime/base/futex_counter.c
+  runtime/base/futex_counter.c \
+  runtime/base/input_text.c
 libclient_a_CFLAGS = $(AM_CFLAGS) -fPIC -fvisibility=hidden
 
 # The object that names the library in a program: pen_library_NAME.

@@ -3,8 +3,9 @@
  * `make lib TOPOLOGY=NAME` builds libpenstock-NAME.so and penstock-NAME, which stay in one folder.
  * pen_session_open() starts the ranks, as processes of this host, by that binary; none runs in the
  * caller's process, where no signal, affinity or exit handler is set. A session may be used from
- * any thread, by one call at a time. After pen_session_open() nothing here allocates, and a step
- * does not in the ranks either.
+ * any thread, by one call at a time. After pen_session_open() nothing here allocates but
+ * pen_session_load(), and a step does not in the ranks either. Names and extents that a function
+ * returns are the session's until it is loaded or closed.
  *
  * Functions return 0, or what the command train would exit with (docs/contracts.md section 10): 64
  * for a mistake of the caller, 65 for samples that do not fit, 66 for what is absent, 73 and 74 for
@@ -43,24 +44,39 @@ struct pen_samples {
 };
 
 /* What a step has found, to the bit what train logs. */
-struct pen_step {
+struct pen_step_result {
   double loss, grad_norm; /* NaN in a step without targets */
   double learning_rate;
   uint64_t step, targets; /* optimizer steps so far; targets that count */
 };
 
+/* How texts are continued, as by the options of the command generate. */
+struct pen_generation {
+  uint64_t tokens;                         /* new ones of each text, at most */
+  double temperature;                      /* 0: the most likely token, always */
+  uint64_t top_k;                          /* 0: all */
+  double top_p, min_p, repetition_penalty; /* 1, 0 and 1 change nothing */
+  uint64_t seed;
+  int64_t end_of_text; /* a text ends with this token; negative: with none */
+};
+
+/* A text in the caller's memory: first its prompt, then all of it. */
+struct pen_generated {
+  uint32_t *token; /* with room for the new tokens */
+  uint64_t count;
+};
+
 /* Starts the ranks. `options`: words of the command line of train, null at the end, or null:
- * --seed,
- * --init, --checkpoint with --resume, --log, ... but none that says which data are read when.
- * Returns when they can make a step: 0, and *session is to be closed; or a status, and `message` is
- * why. */
+ * --seed, --init, --checkpoint with --resume, --log, ... but none that says which data are read
+ * when. Returns when they can make a step: 0, and *session is to be closed; or a status, and
+ * `message` is why. */
 PEN_API int pen_session_open(const struct pen_library *library, const char *const *options,
                              struct pen_session **session, char message[PEN_SESSION_MESSAGE_BYTES]);
 
 /* Ends the ranks and releases the session. Saves nothing. */
 PEN_API void pen_session_close(struct pen_session *session);
 
-/* Why the last call has returned a status; "" after 0. */
+/* Why the last call has returned a status; after 0 the last warning of the ranks, or "". */
 PEN_API const char *pen_session_message(const struct pen_session *session);
 
 /* The inputs of a step, by their index: name, and what is wanted, "I32 or I64 [samples, 16]"; null
@@ -69,15 +85,16 @@ PEN_API const char *pen_session_input(const struct pen_session *session, uint32_
                                       const char **wanted);
 
 /* How many samples a step of training or of evaluation reads, over all microbatches and replicas;
- * 0: the model makes its own. */
-enum pen_session_use { PEN_SESSION_STEP, PEN_SESSION_EVALUATION };
+ * 0: the model makes its own. Of PEN_SESSION_SCORES: how many log-probabilities an evaluation
+ * gives; 0: the model is no language model. */
+enum pen_session_use { PEN_SESSION_STEP, PEN_SESSION_EVALUATION, PEN_SESSION_SCORES };
 PEN_API uint64_t pen_session_samples(const struct pen_session *session, enum pen_session_use use);
 
 /* Makes a step of training with these samples of all inputs, in any order; row i of microbatch j is
- * sample j * batch.microbatch + i. They are copied. Sets *result. Samples that do not fit (65)
- * change nothing; one with an id that is none ends the ranks. */
+ * sample j * batch.microbatch + i. They are copied. Sets *result. Samples that do not fit, as one
+ * with an id that is none (65), change nothing. */
 PEN_API int pen_session_step(struct pen_session *session, const struct pen_samples *samples,
-                             uint32_t count, struct pen_step *result);
+                             uint32_t count, struct pen_step_result *result);
 
 /* The learning rate of all steps from the next on; not a number: that of the topology's schedule,
  * as at first. 64 for one that is negative or infinite. */
@@ -87,6 +104,20 @@ PEN_API int pen_session_set_learning_rate(struct pen_session *session, double le
  * without any. */
 PEN_API int pen_session_evaluate(struct pen_session *session, const struct pen_samples *samples,
                                  uint32_t count, double *loss, uint64_t *targets);
+
+/* Evaluates the same, and gives ln p of each target: `log_probabilities` [samples of an
+ * evaluation][tokens of a sequence]; not a number for one that is ignored. 64: there are not
+ * `score_count`, or none. */
+PEN_API int pen_session_score(struct pen_session *session, const struct pen_samples *samples,
+                              uint32_t count, double *log_probabilities, uint64_t score_count);
+
+/* Continues texts, by the weights as they are: a text is that of generate --prompts with this seed
+ * and these prompts. There are at most as many texts as a step of training has samples, and a text
+ * is at most as long as a sequence, with its new tokens. 64: more, or a number that is not allowed;
+ * 65: a token of a prompt that is none. */
+PEN_API int pen_session_generate(struct pen_session *session,
+                                 const struct pen_generation *generation,
+                                 struct pen_generated *texts, uint32_t count);
 
 /* The weights, by their index: the name, that of files, and the extents; null past the last. */
 PEN_API const char *pen_session_weight(const struct pen_session *session, uint32_t index,
@@ -99,8 +130,16 @@ PEN_API int pen_session_read_weight(struct pen_session *session, const char *nam
 PEN_API int pen_session_write_weight(struct pen_session *session, const char *name,
                                      const float *values, uint64_t count);
 
-/* Saves the weights and the optimizer as FOLDER/step-NNNNNNNN, as train does. */
+/* Saves the weights and the optimizer as FOLDER/step-NNNNNNNN, as train does, over a checkpoint of
+ * that step. The session keeps the folder locked until it saves to another or is closed; 73:
+ * another run has locked it. */
 PEN_API int pen_session_save(struct pen_session *session, const char *folder);
+
+/* Starts the ranks anew, with the same options, from the latest checkpoint in FOLDER, as train
+ * --checkpoint FOLDER --resume does; also after a rank was lost. A learning rate that was set
+ * stays. 66: there is no such folder; the session is unchanged. Another status: its ranks have
+ * ended; it may be loaded again. */
+PEN_API int pen_session_load(struct pen_session *session, const char *folder);
 
 #ifdef __cplusplus
 }

@@ -6,6 +6,8 @@ libruntime_a_SOURCES += \
   %reldir%/rank_main.c \
   %reldir%/rank_open.c \
   %reldir%/rank_open.h \
+  %reldir%/request_save.c \
+  %reldir%/request_save.h \
   %reldir%/requests.c \
   %reldir%/requests.h \
   %reldir%/run.h \

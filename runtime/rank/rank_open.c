@@ -306,6 +306,9 @@ static void open_vms(struct pen_rank *rank, const struct pen_device *device) {
   for (uint32_t i = 0; i < run->buckets.count && run->hooks != NULL; i++) {
     run->hooks->opened(run, &rank->vms[i]);
   }
+  if (run->evaluation.hooks != NULL) {
+    run->evaluation.hooks->opened(run, &rank->vms[samples - 1]);
+  }
   for (uint32_t i = samples; i < rank->vm_count; i++) {
     run->sampling.hooks->opened(run, &rank->vms[i]);
   }

@@ -5,8 +5,10 @@
 #include "runtime/base/learning_rate.h"
 #include "runtime/base/mailbox.h"
 #include "runtime/comm/step_stats.h"
+#include "runtime/exec/op_hook.h"
 #include "runtime/rank/evaluate.h"
-#include "runtime/rank/saving.h"
+#include "runtime/rank/request_save.h"
+#include "runtime/rank/samples.h"
 #include "runtime/rank/weight_values.h"
 
 static const uint64_t sleep_ns = 100 * 1000000ull; /* between two looks at the run's end */
@@ -30,18 +32,6 @@ static bool await_request(struct pen_rank *rank) {
   return came;
 }
 
-static bool save(struct pen_rank *rank) {
-  struct pen_mailbox *mailbox = rank->run->options->mailbox;
-  struct pen_arena_view view;
-  const struct pen_saving saving = pen_rank_saving(rank, mailbox->path, &view);
-  int status = 0;
-  const bool going = pen_save(&rank->endpoint, &saving, &status);
-  if (going && rank->endpoint.global == rank->run->local.first) {
-    mailbox->status = status;
-  }
-  return going;
-}
-
 /* One step by the plan of evaluation, as train --eval-every makes them. */
 static bool evaluate(struct pen_rank *rank) {
   const struct pen_run *run = rank->run;
@@ -51,7 +41,9 @@ static bool evaluate(struct pen_rank *rank) {
   pen_named_inputs_take(run->library->named, run->options->mailbox);
   pen_between_start(rank, 1);
   rank->vm = &rank->vms[run->buckets.count + run->evaluation.buckets.count - 1];
-  bool going = pen_endpoint_barrier(&rank->endpoint) && pen_between_step(rank, 0, 0, true);
+  const struct pen_command_hooks *hooks = run->evaluation.hooks;
+  bool going = pen_endpoint_barrier(&rank->endpoint) && pen_between_step(rank, 0, 0, true) &&
+               (hooks == NULL || hooks->stepped(run, rank->vm));
   if (going) {
     pen_between_stops(rank);
     going = pen_between_end(rank, 1);
@@ -66,6 +58,10 @@ static bool evaluate(struct pen_rank *rank) {
         .step = training->optimizer_step};
   }
   return going;
+}
+
+static bool generate(struct pen_rank *rank) {
+  return pen_make_samples(rank, rank->vm->optimizer_step);
 }
 
 static float *values(const struct pen_rank *rank, uint32_t *weight) {
@@ -95,7 +91,8 @@ static bool write_weight(struct pen_rank *rank) {
 static bool (*const served[])(struct pen_rank *rank) = {
     [PEN_REQUEST_STEP] = NULL,
     [PEN_REQUEST_EVALUATE] = evaluate,
-    [PEN_REQUEST_SAVE] = save,
+    [PEN_REQUEST_GENERATE] = generate,
+    [PEN_REQUEST_SAVE] = pen_request_save,
     [PEN_REQUEST_READ_WEIGHT] = read_weight,
     [PEN_REQUEST_WRITE_WEIGHT] = write_weight,
     [PEN_REQUEST_CLOSE] = NULL,

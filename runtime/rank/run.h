@@ -29,13 +29,15 @@ struct pen_run_evaluation {
   struct pen_buckets buckets; /* none: the run does not evaluate */
   struct pen_data data;
   uint64_t steps; /* of one evaluation */
+  /* Of the last of the buckets: `opened` and `stepped`; null: none. */
+  const struct pen_command_hooks *hooks;
 };
 
 /* Samples between steps of training. */
 struct pen_run_sampling {
   struct pen_buckets buckets; /* none: the run writes no samples */
   struct pen_data data;       /* without tokens: hooks read the samples instead */
-  /* `choose` gives PEN_NONE when all samples have ended, `left` writes them to the log. */
+  /* `choose` gives PEN_NONE when all samples have ended, `left`, on rank 0, writes them. */
   const struct pen_command_hooks *hooks;
 };
 

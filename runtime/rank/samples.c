@@ -5,7 +5,8 @@
 #include "runtime/rank/evaluate.h"
 
 bool pen_samples(const struct pen_run *run, uint64_t step, bool last) {
-  return run->sampling.buckets.count > 0 && (last || step % run->options->sample_every == 0);
+  const struct pen_options *options = run->options;
+  return options->given.sample_every && (last || step % options->sample_every == 0);
 }
 
 /* Chooses the vm of the next step; null: all samples have ended. Before a step of another profile
@@ -55,7 +56,7 @@ bool pen_make_samples(struct pen_rank *rank, uint64_t step) {
   bool whole;
   pen_between_start(rank, UINT64_MAX);
   const bool going = run_samples(rank, step, &whole);
-  if (going && whole && rank->endpoint.global == 0 && step > run->logged.sample_step) {
+  if (going && whole && rank->endpoint.global == 0) {
     run->sampling.hooks->left(run, rank->vm);
   }
   rank->vm = training;

@@ -140,7 +140,7 @@ static void take_files(struct pen_run *run) {
   const double lock_timeout_s = 2;
   const char *folder = run->options->checkpoint;
   run->log_descriptor = pen_log_create_again(run->options->log);
-  if (folder != NULL && pen_folder_lock(folder, lock_timeout_s, &run->checkpoints) != 0) {
+  if (folder != NULL && pen_folder_lock(folder, lock_timeout_s, &run->checkpoints) < 0) {
     pen_warn("--checkpoint %s: another process has its lock, perhaps the lost host's", folder);
   }
   if (folder != NULL && pen_folder_mark_write(folder) != 0) {

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "runtime/base/check.h"
+#include "runtime/base/mailbox.h"
 #include "runtime/comm/failure_text.h"
 #include "runtime/control/failure_report.h"
 #include "runtime/storage/checkpoint_prune.h"

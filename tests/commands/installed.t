@@ -28,8 +28,22 @@ train_bits same --data "$scratch/data.bin" --steps 3
 is "to the same bits" "$(cat "$scratch/mine.bits")" "$(cat "$scratch/same.bits")"
 ok "it is measured" "$scratch/mine" measure --seconds 1 --output "$scratch/costs.json"
 cd "$scratch/here" || exit 1
-ok "settings, a name and costs are taken" alone "$build" -s pipeline.ranks=1 --name=other --costs=../costs.json ../elsewhere/mine.cfg
+ok "settings, a name and costs are taken" alone "$build" -s pipeline.ranks=1 --name=other --costs=../costs.json --library ../elsewhere/mine.cfg
 matches "as they say" "$(./penstock-other info --json | tr -d ' \n')" '*"ranks":1,*"unit":"inms",*'
+ok "a program is made with its library" $CC $CFLAGS -DLIBRARY=other -I"$scratch/prefix/include" -o loop "$top_srcdir/tests/support/library_loop.c" ./libpenstock-other.so
+ok "it trains" ./loop "$scratch/data.bin" 16 tokens:I32 targets:I32 2 saved
+ok "and saves" test -f saved/step-00000002/model.safetensors
+if "${PYTHON:-python3}" -c 'import numpy' 2>/dev/null; then
+  ok "so does Python" env PYTHONPATH="$scratch/prefix/share/penstock/python" PYTHONDONTWRITEBYTECODE=1 "${PYTHON:-python3}" -c '
+import numpy, penstock
+run = penstock.open("libpenstock-other.so")
+run.step({name: numpy.zeros((run.samples(), 16), numpy.int32) for name in ("tokens", "targets")})
+run.save("python")
+run.close()'
+  ok "and saves, too" test -f python/step-00000001/model.safetensors
+else
+  skip "Python" "no numpy"
+fi
 if test -n "$OFI_ARCHIVES"; then
   ok "so are messages by libfabric" alone "$build" --set=cluster.transport=ofi --name=ofi ../elsewhere/mine.cfg
   ok "they train" ./penstock-ofi train --data "$scratch/data.bin" --steps 1 --quiet

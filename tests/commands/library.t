@@ -45,6 +45,18 @@ ok "two: a plan" build two named.cfg -s pipeline.ranks=2 -s pipeline.stages_per_
 ok "two trains" train_bits two --data all.safetensors --steps 3
 as_train two idx:I32 targets:I32
 
+# ---- after the first step neither the program nor the ranks allocate, map, open or start anything ----
+forbidden='brk|mmap|munmap|mremap|clone|clone3|fork|vfork|open|openat|openat2|creat|mprotect|madvise|memfd_create'
+if command -v strace >/dev/null && strace -o trace true 2>/dev/null; then
+  traced() { strace -f -o trace ./two.loop data.bin 16 idx:I32 targets:I32 20 traced --log traced.log >found; }
+  ok "a program under strace" traced
+  awk '/ write\(1, "/ { lines++ } lines > 0 && lines < 20' trace >steps
+  is "strace saw the program's steps and those of the ranks" "$(grep -c ' write(1, "' steps) $(grep -c ' write(.*"{\\"step\\":' steps)" "19 19"
+  is "no forbidden system call between steps" "$(grep -Ec " ($forbidden)\(" steps)" 0
+else
+  skip "no forbidden system call between steps" "no strace here"
+fi
+
 # ---- errors are values ----
 # refused NAME STATUS MESSAGE PROGRAM ARGUMENT...
 refused() {
@@ -65,35 +77,85 @@ refused "absent weights" 66 "penstock: none.safetensors: No such file or directo
 refused "a folder that cannot be" 73 "penstock: $scratch/data.bin: cannot create: Not a directory; step 1 is not saved, training continues" \
   $loop 16 idx:I32 targets:I32 1 data.bin
 
-# ---- two sessions, used by another thread: evaluation, weights, the learning rate; a lost rank ----
-ok "two: another program" library two calls
+# ---- sessions of two libraries, used by another thread: evaluation, weights, the learning rate; a lost rank, a lost caller ----
+ok "two: another program" library two calls named
 ./two init --seed 7 --output seed7.safetensors
 "${PYTHON:-python3}" -c 'import struct, sys; sys.stdout.buffer.write(struct.pack("<256i80H", 20240520, 1, 80, *[0] * 253, *range(80)))' >counted.bin
 samples counted.safetensors 0 4 counted.bin 16 idx:I32:tokens targets:I32:targets
 evaluated=$(./two eval --init seed7.safetensors --data counted.safetensors --quiet 2>err | sed -n 's/.*"loss": *\([^,}]*\).*/\1/p')
+./two score --init seed7.safetensors --data counted.bin --output scores.json --quiet >out 2>err
+printf '{"prompt": "AB"}\n{"prompt": "\\u0003\\u0004\\u0005"}\n' >prompts.jsonl
+./two generate --init seed7.safetensors --prompts prompts.jsonl --tokens 5 --seed 7 --quiet >texts.jsonl 2>err
 mkfifo go
-./two.calls idx targets 16 calls <go >called 2>&1 &
+./two.calls idx targets 16 calls <go >called 2>called.err &
 program=$!
 exec 3>go
-until grep -q '^second' called || ! kill -0 $program 2>/dev/null; do sleep 0.05; done
-command=$(ps -o pid=,args= --ppid $program | awk '/--seed 7/ { print $1 }')
-kill -KILL "$(ps -o pid= --ppid "$command" | tail -n 1)"
-exec 3>&-
+# said PATTERN: waits until the program has printed it.
+said() { until grep -q "$1" called || ! kill -0 $program 2>/dev/null; do sleep 0.05; done; }
+# ranks_of SEED: the processes of the session that was opened with it, the command first.
+ranks_of() {
+  command=$(ps -o pid=,args= --ppid $program | awk -v seed="--seed $1" 'index($0, seed) { print $1 }')
+  echo $command $(ps -o pid= --ppid "$command")
+}
+said '^second step'
+kill -KILL "$(ranks_of 7 | awk '{ print $NF }')"
+echo >&3
+said '^loaded'
+left="$(ranks_of 7) $(ranks_of 8)"
+kill -KILL $program
 wait $program
-is "the program ends" $? 0
+# gone PID...: all have ended, at the latest after some seconds.
+gone() {
+  for gone_try in $(seq 600); do
+    test -n "$(ps -o stat= -p "$(echo $* | tr ' ' ,)" | grep -v '^Z')" || return 0
+    sleep 0.1
+  done
+  return 1
+}
+is "two sessions have five processes" "$(echo $left | wc -w)" 5
+ok "the ranks end with their caller" gone $left
+exec 3>&-
 ok "weights that were read and set are those of the other session" cmp calls/first/latest/model.safetensors calls/second/latest/model.safetensors
 ok "they are those of the seed" cmp calls/first/latest/model.safetensors seed7.safetensors
 ok "a step of rate 0 changes none" cmp calls/first/latest/model.safetensors calls/unchanged/latest/model.safetensors
-is "an evaluation is that of eval, and what does not fit is refused" "$(sed '$d' called | sed '$d')" "loss $evaluated of 64
+same_scores() { # those of the command for the first 63 targets; the last is none
+  "${PYTHON:-python3}" -c 'import json, sys
+wanted = json.load(open("scores.json"))["log_probabilities"][1:64]
+found = [float(line.split()[1]) for line in open("called.err") if line.startswith("score ")]
+sys.exit(len(found) != 64 or found[:63] != wanted or found[63] == found[63])'
+}
+ok "scores are those of score" same_scores
+same_texts() {
+  "${PYTHON:-python3}" -c 'import json, sys
+wanted = [[ord(c) for c in text["prompt"] + text["text"]] for text in map(json.loads, open("texts.jsonl"))]
+found = [[int(word) for word in line.split()[1:]] for line in open("called.err") if line.startswith("text ")]
+sys.exit(found != wanted or [len(text) for text in found] != [7, 8])'
+}
+ok "texts are those of generate" same_texts
+lost=$(grep -m 1 '^75' called)
+is "calls have their results, and what does not fit is refused" "$(cat called)" "loss $evaluated of 64
+64 penstock: score: 63 log-probabilities, and there are 64
+64 penstock: generate: text 1: 8 tokens and 9 new ones: from 1 on, and at most 16 in all
+65 penstock: generate: text 1: token 1 is 97: the model's vocab is 97
+64 penstock: generate: top_p 0: above 0, at most 1
 65 penstock: weights: tensor wte.weight: 4657 elements, and it has 4656
 65 penstock: weights: tensor wte.weight: element 0 is not finite
 65 penstock: weights: tensor none: the model has none of that name
+73 penstock: $scratch/calls/first: another run saves there; step 0 is not saved, training continues
+65 penstock: samples: input idx: element 1 of sample 1 is 1048576: ids from 0 to 96
 rate 0
 64 penstock: learning rate -1: a number from 0 on
 rate 0.01 step 2
-second step 1"
-matches "a lost rank is a value" "$(tail -n 1 called)" "75 penstock: rank 1 (*) lost: signal 9 *"
-is "and stays so" "$(tail -n 1 called)" "$(tail -n 2 called | sed 1q)"
+second step 1
+$lost
+$lost
+66 penstock: $scratch/calls/nothing: No such file or directory
+$lost
+64 penstock: --checkpoint $scratch/calls/second/step-00000000: is one checkpoint itself: name the folder that holds it
+66 penstock: $scratch/calls/.: holds no checkpoint
+66 penstock: $scratch/calls/.: holds no checkpoint
+loaded, step 2"
+matches "a lost rank is a value" "$lost" "75 penstock: rank 1 (*) lost: signal 9 *"
 rm penstock-named
 refused "no binary" 66 "penstock: ./penstock-named: No such file or directory" $loop 16 idx:I32 targets:I32 1 x
 finish

@@ -1,46 +1,67 @@
 #!/bin/sh
-# library_python.t: a loop in Python by tools/python/penstock.py has the losses of train; its errors have train's status and message.
+# library_python.t: the loop of the README by tools/python/penstock.py has the losses of train; errors have train's status and message.
 . "${top_srcdir:-.}/tests/support/lib.sh"
 python=${PYTHON:-python3}
 "$python" -c 'import numpy' 2>/dev/null || skip_all "no numpy"
 cd "$scratch" || exit 99
 . "$top_srcdir/tests/support/library.sh"
-make_tokens data.bin 1500
-cat >family.cfg <<'END'
+make_tokens text.bin 199 # of windows of 16, three steps of four
+cat >mine.cfg <<'END'
 model = { family = "llama"; layers = 2; hidden = 32; heads = 4; kv_heads = 2; ffn = 64; vocab = 256; sequence = 16; };
 batch = { microbatch = 2; };
 optimizer = { learning_rate = 1e-2; steps = 8; warmup_steps = 2; };
 pipeline = { ranks = 2; microbatches = 2; schedule = "1f1b"; };
 END
-ok "a plan" build family family.cfg
-ok "a library" library family
-ok "it trains" train_bits family --data data.bin --steps 3
-cat >loop.py <<'END'
+PYTHONPATH=$top_srcdir/tools/python PYTHONDONTWRITEBYTECODE=1
+export PYTHONPATH PYTHONDONTWRITEBYTECODE
+ok "a plan" build mine mine.cfg
+ok "a library" library mine
+ok "it trains" train_bits mine --data text.bin --steps 3
+awk '/^    import numpy, penstock/ { on = 1 } /^[^ ]/ { on = 0 } on' "$top_srcdir/README.md" | sed 's/^    //; s/128/16/' >loop.py
+"$python" loop.py >found 2>&1
+is "the loop of the README ends" $? 0
+log_field mine.log loss >losses
+log_field mine.log grad_norm | paste -d ' ' losses - >wanted
+same_numbers() { "$python" -c 'import sys; a, b = ([float(x) for x in open(f).read().split()] for f in sys.argv[1:]); sys.exit(a != b or len(a) != 6)' "$1" "$2"; }
+ok "losses and norms are those of train" same_numbers found wanted
+ok "the model of train" cmp loop/latest/model.safetensors mine.ckpt/latest/model.safetensors
+cat >calls.py <<'END'
 import numpy, penstock
 
-data = numpy.fromfile("data.bin", numpy.uint16)[512:].astype(numpy.int64)
-run = penstock.open("./libpenstock-family.so", seed=7)
-windows = data[: (len(data) - 1) // 16 * 16]
-for s in range(3):
-    first = s * run.samples() * 16
-    part = slice(first, first + run.samples() * 16)
-    step = run.step({"tokens": data[part].reshape(-1, 16), "targets": data[1:][part].reshape(-1, 16)})
-    print("%.17g %.17g" % (step["loss"], step["grad_norm"]))
-run.save("saved")
-name = "model.norm.weight"
-run.set_weights(name, run.weights(name) * 2)
-assert (run.weights(name) > 1).all() and run.weights(name).shape == (32,)
-try:
-    run.step({"tokens": data[:32].reshape(-1, 16)})
-except penstock.Error as error:
-    print(error.status, error.message)
-run.close()
+def refused(call):
+    try:
+        call()
+    except penstock.Error as error:
+        print(error.status, error.message)
+
+windows = {name: numpy.zeros((4, 16), numpy.int64) for name in ("tokens", "targets")}
+refused(lambda: penstock.open("libpenstock-mine.so", options=["--steps", "3"]))
+with penstock.open("libpenstock-mine.so", seed=7) as run:
+    run.load("loop")
+    loaded = run.evaluate(windows)
+    scores = run.score(windows)
+    assert scores.shape == (4, 16) and abs(scores.mean() + loaded["loss"]) < 1e-6
+    name = "model.norm.weight"
+    run.set_weights(name, run.weights(name) * 2)
+    assert (run.weights(name) > 1).all() and run.weights(name).shape == run.shapes[name] == (32,)
+    assert run.evaluate(windows) != loaded and loaded["tokens"] == 64
+    refused(lambda: run.step({"tokens": numpy.zeros((2, 16), numpy.int64)}))
+    before = run.step(windows)
+    run.load("loop")
+    assert run.evaluate(windows) == loaded
+    one, two = run.generate([[65, 66, 67], [68]], 10, temperature=0)
+    assert one.shape == (10,) and (run.generate([[68], [69]], 4, temperature=0)[0] == two[:4]).all()
+    run.load("loop")
+    assert run.generate([[68]], 10, temperature=0, end_of_text=int(two[2]))[0].tolist() == two[: two.tolist().index(two[2]) + 1].tolist()
+    run.set_weights(name, run.weights(name) * 2)
+    assert run.step(windows) == before
+    run.learning_rate = 0.5
+    run.step(windows)
+    print(run.learning_rate)
 END
-PYTHONPATH="$top_srcdir/tools/python" PYTHONDONTWRITEBYTECODE=1 "$python" loop.py >found 2>&1
-is "the loop ends" $? 0
-log_field family.log loss >losses
-log_field family.log grad_norm | paste -d ' ' losses - >wanted
-echo '65 penstock: samples: input tokens: 2 samples, and a step reads 4' >>wanted
-is "losses, norms and an error are those of train" "$(cat found)" "$(cat wanted)"
-ok "the model of train" cmp saved/latest/model.safetensors family.ckpt/latest/model.safetensors
+"$python" calls.py >found 2>&1
+is "calls end" $? 0
+is "with their results" "$(cat found)" "64 penstock: --steps: not with a library, whose caller gives each step's samples
+65 penstock: samples: input tokens: 2 samples, and a step reads 4
+0.5"
 finish

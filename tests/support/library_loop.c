@@ -70,10 +70,11 @@ static void fill(struct input *input, const uint16_t *tokens, uint64_t first_win
 int main(int argc, char **argv) {
   char message[PEN_SESSION_MESSAGE_BYTES];
   struct pen_session *session;
-  struct pen_step step;
+  struct pen_step_result step;
   if (argc < 7) {
     return 64;
   }
+  setvbuf(stdout, NULL, _IOLBF, 0);
   fail(pen_session_open(&LIBRARY_OBJECT(LIBRARY), (const char *const *)argv + 7, &session, message),
        message);
   const uint64_t samples = pen_session_samples(session, PEN_SESSION_STEP);

@@ -17,7 +17,7 @@ import re
 import numpy
 
 MESSAGE_BYTES = 1501
-USES = {"step": 0, "evaluate": 1}
+USES = {"step": 0, "evaluate": 1, "score": 2}
 DTYPES = {"int32": b"I32", "int64": b"I64", "float32": b"F32", "uint8": b"U8", "bfloat16": b"BF16"}
 
 
@@ -47,8 +47,25 @@ class _Step(ctypes.Structure):
     ]
 
 
+class _Generation(ctypes.Structure):
+    _fields_ = [
+        ("tokens", ctypes.c_uint64),
+        ("temperature", ctypes.c_double),
+        ("top_k", ctypes.c_uint64),
+        ("top_p", ctypes.c_double),
+        ("min_p", ctypes.c_double),
+        ("repetition_penalty", ctypes.c_double),
+        ("seed", ctypes.c_uint64),
+        ("end_of_text", ctypes.c_int64),
+    ]
+
+
+class _Text(ctypes.Structure):
+    _fields_ = [("token", ctypes.c_void_p), ("count", ctypes.c_uint64)]
+
+
 _SESSION = ctypes.c_void_p
-_FLOATS = ctypes.POINTER(ctypes.c_float)
+_FLOATS, _DOUBLES = ctypes.POINTER(ctypes.c_float), ctypes.POINTER(ctypes.c_double)
 _WORDS = ctypes.POINTER(ctypes.c_char_p)
 _FUNCTIONS = {  # of penstock.h: the result, then the parameters
     "open": [ctypes.c_int, ctypes.c_void_p, _WORDS, ctypes.POINTER(_SESSION), ctypes.c_char_p],
@@ -58,11 +75,14 @@ _FUNCTIONS = {  # of penstock.h: the result, then the parameters
     "input": [ctypes.c_char_p, _SESSION, ctypes.c_uint32, _WORDS],
     "step": [ctypes.c_int, _SESSION, ctypes.POINTER(_Samples), ctypes.c_uint32, ctypes.POINTER(_Step)],
     "evaluate": [ctypes.c_int, _SESSION, ctypes.POINTER(_Samples), ctypes.c_uint32, ctypes.POINTER(ctypes.c_double), ctypes.POINTER(ctypes.c_uint64)],
+    "score": [ctypes.c_int, _SESSION, ctypes.POINTER(_Samples), ctypes.c_uint32, _DOUBLES, ctypes.c_uint64],
+    "generate": [ctypes.c_int, _SESSION, ctypes.POINTER(_Generation), ctypes.POINTER(_Text), ctypes.c_uint32],
     "set_learning_rate": [ctypes.c_int, _SESSION, ctypes.c_double],
     "weight": [ctypes.c_char_p, _SESSION, ctypes.c_uint32, ctypes.POINTER(ctypes.c_uint32), ctypes.POINTER(ctypes.POINTER(ctypes.c_uint64))],
     "read_weight": [ctypes.c_int, _SESSION, ctypes.c_char_p, _FLOATS, ctypes.c_uint64],
     "write_weight": [ctypes.c_int, _SESSION, ctypes.c_char_p, _FLOATS, ctypes.c_uint64],
     "save": [ctypes.c_int, _SESSION, ctypes.c_char_p],
+    "load": [ctypes.c_int, _SESSION, ctypes.c_char_p],
 }
 
 
@@ -105,7 +125,7 @@ class Run:
         return shapes
 
     def samples(self, use="step"):
-        """How many a step, or with "evaluate" an evaluation, reads."""
+        """How many a step, or with "evaluate" an evaluation, reads; with "score", how many log-probabilities it gives."""
         return self._library.pen_session_samples(self._session, USES[use])
 
     def _with_samples(self, name, arrays, *results):
@@ -115,18 +135,33 @@ class Run:
             dims = (ctypes.c_uint64 * array.ndim)(*array.shape)
             dtype = DTYPES.get(array.dtype.name, array.dtype.name.encode())
             to.name, to.dtype, to.dim_count, to.dim, to.data = key.encode(), dtype, array.ndim, dims, array.ctypes.data
-        self._call(name, given, len(kept), *map(ctypes.byref, results))
+        self._call(name, given, len(kept), *results)
 
     def step(self, arrays):
         step = _Step()
-        self._with_samples("step", arrays, step)
+        self._with_samples("step", arrays, ctypes.byref(step))
         self._rate = step.learning_rate
         return {"loss": step.loss, "grad_norm": step.grad_norm}
 
     def evaluate(self, arrays):
         loss, targets = ctypes.c_double(), ctypes.c_uint64()
-        self._with_samples("evaluate", arrays, loss, targets)
+        self._with_samples("evaluate", arrays, ctypes.byref(loss), ctypes.byref(targets))
         return {"loss": loss.value, "tokens": targets.value}
+
+    def score(self, arrays):
+        """ln p of each target, (samples, tokens); nan where it is ignored."""
+        count = self.samples("evaluate")
+        found = numpy.empty((count, self.samples("score") // max(count, 1)), numpy.float64)
+        self._with_samples("score", arrays, found.ctypes.data_as(_DOUBLES), found.size)
+        return found
+
+    def generate(self, prompts, tokens, temperature=0.8, top_k=0, top_p=1, min_p=0, repetition_penalty=1, seed=0, end_of_text=None):
+        """What continues each prompt, a list of token ids: an array of new ones, at most so many."""
+        by = _Generation(tokens, temperature, top_k, top_p, min_p, repetition_penalty, seed, -1 if end_of_text is None else end_of_text)
+        arrays = [numpy.concatenate([numpy.asarray(prompt, numpy.uint32), numpy.zeros(tokens, numpy.uint32)]) for prompt in prompts]
+        texts = (_Text * len(arrays))(*[(array.ctypes.data, len(array) - tokens) for array in arrays])
+        self._call("generate", ctypes.byref(by), texts, len(arrays))
+        return [array[len(array) - tokens : text.count] for array, text in zip(arrays, texts)]
 
     @property
     def learning_rate(self):
@@ -151,6 +186,10 @@ class Run:
 
     def save(self, folder):
         self._call("save", os.fsencode(folder))
+
+    def load(self, folder):
+        """Continues from the latest checkpoint there; also after a rank was lost."""
+        self._call("load", os.fsencode(folder))
 
     def close(self):
         session, self._session = self._session, _SESSION()
