@@ -98,9 +98,6 @@ void pen_experts_validate(const struct pen_topology *t) {
   if (pen_reduces_microbatches(t))
     pen_topology_fail(t, "data_parallel.reduce", "\"step\", with family %s",
                       pen_family_row_of(t->model_family)->name);
-  if (t->cluster_device == PEN_DEVICE_CUDA)
-    pen_topology_fail(t, "cluster.device", "\"cpu\", with family %s: experts run on CPUs alone",
-                      pen_family_row_of(t->model_family)->name);
 }
 
 int64_t pen_slice_rows(const struct pen_topology *t, int64_t rows) {

@@ -92,7 +92,6 @@ refused "at most model.experts = 8" -s model.experts_per_token=9
 refused "a multiple of batch.microbatch = 2 that divides" -s expert_parallel.rows=12
 refused "endings of the names of all experts" -s model.frozen=[experts.3.gate_proj.weight]
 refused "endings of the names of all experts" -s "optimizer.groups=[3.up_proj.weight: rate=2]"
-refused "experts run on CPUs alone" -s cluster.device=cuda
 refused "adamw" -s optimizer.name=muon
 refused "step" -s data_parallel.replicas=2 -s data_parallel.reduce=microbatch
 refused "1, with the family qwen3_moe" -s tensor_parallel.ranks=2
