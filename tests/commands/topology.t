@@ -95,7 +95,7 @@ pipeline.warmup	INTEGER	a whole number from 1 to 2
 pipeline.placement	CHOICE	"loop" or "v"
 pipeline.live_limit	REAL	a number from 1e-30 to 1e+30
 pipeline.objective	CHOICE	"makespan", "span" or "p99"
-model.family	CHOICE	"mlp", "llama", "qwen2", "qwen3", "mistral", "gemma3_text", "gpt2" or "described"
+model.family	CHOICE	"mlp", "llama", "qwen2", "qwen3", "qwen3_moe", "dots1", "mistral", "mixtral", "gemma3_text", "gpt2" or "described"
 model.layers	INTEGER	a whole number from 1 to 8192
 model.hidden	INTEGER	a whole number from 1 to 1048576
 model.heads	INTEGER	a whole number from 1 to 65536
@@ -243,7 +243,7 @@ done <<'END'
 pipeline.ranks	a whole number from 1 to 4096
 pipeline.microbatches	a whole number from 1 to 65536
 pipeline.schedule	SCHEDULES
-model.family	"mlp", "llama", "qwen2", "qwen3", "mistral", "gemma3_text", "gpt2" or "described"
+model.family	"mlp", "llama", "qwen2", "qwen3", "qwen3_moe", "dots1", "mistral", "mixtral", "gemma3_text", "gpt2" or "described"
 model.layers	a whole number from 1 to 8192
 model.hidden	a whole number from 1 to 1048576
 model.heads	family llama needs it: a whole number from 1 to 65536
@@ -300,7 +300,7 @@ grammar "a setting in another's group" 'model = { microbatch = 4; };' \
   "1: model.microbatch = 4: there is no such setting; did you mean batch.microbatch?"
 grammar "no such group" '\npipelin = { ranks = 4; };' \
   "2: pipelin = { ranks = 4; }: there is no such group; did you mean pipeline?"
-grammar "a group like no other" 'foo = { ranks = 4; };' "1: foo = { ranks = 4; }: there is no such group; the groups are pipeline, model, batch, shapes, partition, data_parallel, tensor_parallel, optimizer, cluster, costs, memory, plan, generate"
+grammar "a group like no other" 'foo = { ranks = 4; };' "1: foo = { ranks = 4; }: there is no such group; the groups are pipeline, model, batch, shapes, partition, data_parallel, expert_parallel, tensor_parallel, optimizer, cluster, costs, memory, plan, generate"
 grammar "a setting outside its group" 'ranks = 4;' "1: ranks = 4: there is no such group; did you mean pipeline.ranks?"
 grammar "a group that is a number" 'pipeline = 4;' "1: pipeline = 4: a group: pipeline = { NAME = VALUE; ... };"
 grammar "a setting given twice" 'pipeline = {\n ranks = 4;\n ranks = 8; };' "3: pipeline.ranks = 8: given before, at text.cfg:2"
@@ -323,7 +323,7 @@ grammar "10,001 names in groups" "$(many "g%={$(many 'a%=1;' 900)};" 12)" "1: a8
 grammar "1,001 strings in a list" "cluster = { hosts = [$(many '"%",' 1001)\"a\"]; };" \
   "1: cluster.hosts = [$(many '"%",' 1001 | cut -c1-99)...: a list of strings in quotes, at most 1000"
 awk '/family/ { printf "family = "; for (i = 0; i < 200000; i++) printf "\"\""; print ";"; next } 1' base.cfg >text.cfg
-refused "200,000 strings that are one" 78 "text.cfg:7: model.family = $(many '"" ' 100 | cut -c1-100)...: \"mlp\", \"llama\", \"qwen2\", \"qwen3\", \"mistral\", \"gemma3_text\", \"gpt2\" or \"described\"" text.cfg
+refused "200,000 strings that are one" 78 "text.cfg:7: model.family = $(many '"" ' 100 | cut -c1-100)...: \"mlp\", \"llama\", \"qwen2\", \"qwen3\", \"qwen3_moe\", \"dots1\", \"mistral\", \"mixtral\", \"gemma3_text\", \"gpt2\" or \"described\"" text.cfg
 head -c 1048577 /dev/zero | tr '\0' '#' >text.cfg
 refused "more than 1 MiB" 78 "text.cfg: a topology and its includes have at most 1048576 bytes" text.cfg
 
@@ -370,7 +370,7 @@ pipeline.schedule=zero_bubble_v	base.cfg: pipeline.stages_per_rank = 1: 2, with 
 pipeline.schedule=gpipe pipeline.stages_per_rank=2	-s pipeline.stages_per_rank = 2: 1, with the schedule gpipe
 pipeline.schedule=zero_bubble_v pipeline.stages_per_rank=2 pipeline.placement=loop	-s pipeline.placement = loop: "v", with the schedule zero_bubble_v
 pipeline.placement=v	-s pipeline.placement = v: "loop", with the schedule 1f1b
-model.family=bloom	-s model.family = bloom: "mlp", "llama", "qwen2", "qwen3", "mistral", "gemma3_text", "gpt2" or "described"
+model.family=bloom	-s model.family = bloom: "mlp", "llama", "qwen2", "qwen3", "qwen3_moe", "dots1", "mistral", "mixtral", "gemma3_text", "gpt2" or "described"
 model.rope_local_theta=1e4	-s model.rope_local_theta = 1e4: none, with family llama, which has no local layers
 model.query_scalar=16	-s model.query_scalar = 16: none, with family llama, where it is model.head_dim
 model.family=gemma3_text	base.cfg: model.window: missing; family gemma3_text needs it: a whole number from 0 to 1048576
@@ -448,8 +448,8 @@ model.hiden=3	-s model.hiden = 3: there is no such setting; did you mean model.h
 optimizer.beta=3	-s optimizer.beta = 3: there is no such setting; did you mean optimizer.beta1?
 modl.layers=3	-s modl.layers = 3: there is no such setting; did you mean model.layers?
 batch=3	-s batch = 3: a group: -s batch.NAME=VALUE, with one of microbatch, packed
-foo=3	-s foo = 3: there is no such setting; a setting is GROUP.NAME, and the groups are pipeline, model, batch, shapes, partition, data_parallel, tensor_parallel, optimizer, cluster, costs, memory, plan, generate
-foo.bar=3	-s foo.bar = 3: there is no such setting; a setting is GROUP.NAME, and the groups are pipeline, model, batch, shapes, partition, data_parallel, tensor_parallel, optimizer, cluster, costs, memory, plan, generate
+foo=3	-s foo = 3: there is no such setting; a setting is GROUP.NAME, and the groups are pipeline, model, batch, shapes, partition, data_parallel, expert_parallel, tensor_parallel, optimizer, cluster, costs, memory, plan, generate
+foo.bar=3	-s foo.bar = 3: there is no such setting; a setting is GROUP.NAME, and the groups are pipeline, model, batch, shapes, partition, data_parallel, expert_parallel, tensor_parallel, optimizer, cluster, costs, memory, plan, generate
 partitio.layers=[3]	-s partitio.layers = [3]: there is no such setting; did you mean partition.layers?
 END
 
