@@ -14,7 +14,7 @@
 #include "base/config_values.h"
 #include "base/input_file.h"
 
-static const char *const families[] = {"llama",   "qwen2",   "qwen3",       "qwen3_moe",
+static const char *const families[] = {"llama",   "qwen2",   "qwen3",       "qwen3_moe", "dots1",
                                        "mistral", "mixtral", "gemma3_text", "gpt2"};
 enum { FAMILIES = sizeof families / sizeof *families };
 

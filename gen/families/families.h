@@ -7,7 +7,8 @@
  *   families.c  finds a family, lists the blocks of a model
  *   language.c  tokens and loss of all language models; rotary.c the blocks of Llama-like models;
  *   moe.c  blocks of experts
- *   mlp.c gemma3.c gpt2.c llama.c mistral.c mixtral.c qwen2.c qwen3.c qwen3_moe.c  one family each
+ *   mlp.c gemma3.c gpt2.c llama.c mistral.c qwen2.c qwen3.c  one family each, and of experts
+ *   dots1.c mixtral.c qwen3_moe.c
  *   described.c  a family of a description; described_ops.c appends its ops
  *
  */

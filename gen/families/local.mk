@@ -12,6 +12,7 @@ libgen_a_SOURCES += \
   %reldir%/described_pointwise.h \
   %reldir%/families.c \
   %reldir%/families.h \
+  %reldir%/dots1.c \
   %reldir%/gemma3.c \
   %reldir%/gpt2.c \
   %reldir%/language.c \

@@ -8,8 +8,11 @@ static uint32_t attention_block(struct pen_graph *graph, uint32_t n, uint32_t x)
 
 static uint32_t experts_block(struct pen_graph *graph, uint32_t n, uint32_t x) {
   static const struct pen_moe_names names = {
-      "block_sparse_moe.gate", "block_sparse_moe.experts.*.w1", "block_sparse_moe.experts.*.w3",
-      "block_sparse_moe.experts.*.w2"};
+      .router = "block_sparse_moe.gate",
+      .gate = "block_sparse_moe.experts.*.w1",
+      .up = "block_sparse_moe.experts.*.w3",
+      .down = "block_sparse_moe.experts.*.w2",
+  };
   return pen_moe_block(graph, n, x, &names);
 }
 

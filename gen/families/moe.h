@@ -5,12 +5,15 @@
 
 #include "gen/families/rotary.h"
 
-/* The names of a block's weights within its layer, without ".weight"; `*` is an expert's number. */
+/* The names of a block's weights within its layer, without ".weight" but for the bias; `*` is an
+ * expert's number. Without a bias of the router, or experts that all rows have, null. */
 struct pen_moe_names {
   const char *router, *gate, *up, *down;
+  const char *bias, *shared_gate, *shared_up, *shared_down;
 };
 
-/* The experts of layer n, or its SwiGLU if it has none, plus x. */
+/* The experts of layer n, and the SwiGLU that all rows have (model.shared_experts); or its SwiGLU,
+ * if it has no experts. Plus x. */
 uint32_t pen_moe_block(struct pen_graph *graph, uint32_t n, uint32_t x,
                        const struct pen_moe_names *names);
 

@@ -7,8 +7,12 @@ static uint32_t attention_block(struct pen_graph *graph, uint32_t n, uint32_t x)
 }
 
 static uint32_t experts_block(struct pen_graph *graph, uint32_t n, uint32_t x) {
-  static const struct pen_moe_names names = {"mlp.gate", "mlp.experts.*.gate_proj",
-                                             "mlp.experts.*.up_proj", "mlp.experts.*.down_proj"};
+  static const struct pen_moe_names names = {
+      .router = "mlp.gate",
+      .gate = "mlp.experts.*.gate_proj",
+      .up = "mlp.experts.*.up_proj",
+      .down = "mlp.experts.*.down_proj",
+  };
   return pen_moe_block(graph, n, x, &names);
 }
 

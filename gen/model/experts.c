@@ -32,13 +32,29 @@ uint32_t pen_graph_stack(struct pen_graph *graph, const char *name, int64_t rows
   return pen_add_weight(graph, &weight, pen_text("%s.grad", name));
 }
 
+uint32_t pen_graph_router_bias(struct pen_graph *graph, const char *name) {
+  const uint64_t experts = (uint64_t)graph->topology->model_experts;
+  const struct pen_weight weight = {.name = name,
+                                    .tensor = name,
+                                    .frozen = true,
+                                    .split_count = 1,
+                                    .dim_count = 1,
+                                    .dim = {experts},
+                                    .tensor_dim = {experts},
+                                    .run_count = experts,
+                                    .run_stride = experts,
+                                    .initial = PEN_INITIAL_ZEROS};
+  return pen_add_weight(graph, &weight, NULL);
+}
+
 /* The routes of a layer, and the dims that its ops share. */
 struct routed {
   uint32_t x, expert, weight;
   int64_t rows, width, part, choices, runs, experts;
 };
 
-static struct routed route(struct pen_graph *graph, uint32_t x, uint32_t router) {
+static struct routed route(struct pen_graph *graph, uint32_t x,
+                           const struct pen_expert_weights *w) {
   const struct pen_topology *t = graph->topology;
   struct routed r = {.x = x,
                      .rows = graph->rows,
@@ -48,18 +64,22 @@ static struct routed route(struct pen_graph *graph, uint32_t x, uint32_t router)
                      .runs = graph->rows / t->sequence,
                      .experts = t->model_experts};
   const uint32_t logits =
-      pen_append_forward(graph, PEN_OP_ROUTER_LOGITS, "router_logits", (uint32_t[]){x, router},
+      pen_append_forward(graph, PEN_OP_ROUTER_LOGITS, "router_logits", (uint32_t[]){x, w->router},
                          (int64_t[]){r.rows, r.width, r.experts}, 3);
-  r.expert =
-      pen_append_forward(graph, PEN_OP_ROUTE, "routes", (uint32_t[]){logits},
-                         (int64_t[]){r.rows, r.experts, r.choices, t->model_router_normalize}, 4);
-  r.weight = graph->forward.op[graph->forward.count - 1].operand[2];
+  r.expert = pen_append_forward(graph, PEN_OP_ROUTE, "routes", (uint32_t[]){logits, w->bias},
+                                (int64_t[]){r.rows, r.experts, r.choices, t->model_router_normalize,
+                                            t->model_router_score == PEN_ROUTER_SIGMOID,
+                                            t->model_router_groups, t->model_router_top_groups},
+                                7);
+  struct pen_op *made = &graph->forward.op[graph->forward.count - 1];
+  made->real[0] = t->model_router_scale > 0 ? t->model_router_scale : 1;
+  r.weight = made->operand[3];
   return r;
 }
 
-uint32_t pen_op_experts(struct pen_graph *graph, const char *name, uint32_t x, uint32_t router,
+uint32_t pen_op_experts(struct pen_graph *graph, const char *name, uint32_t x,
                         const struct pen_expert_weights *w, uint32_t addend) {
-  const struct routed r = route(graph, x, router);
+  const struct routed r = route(graph, x, w);
   const int64_t slices = r.rows / r.part;
   uint32_t y = addend;
   for (int64_t s = 0; s < slices; s++) {

@@ -9,15 +9,20 @@
 uint32_t pen_graph_stack(struct pen_graph *graph, const char *name, int64_t rows, int64_t columns,
                          double deviation);
 
-/* The matrices of all experts of a layer: stacks of (ffn, hidden), (ffn, hidden), (hidden, ffn). */
+/* What is added to the scores of experts where they are chosen, (experts). It begins with zeros,
+ * has no gradient, and no update changes it. */
+uint32_t pen_graph_router_bias(struct pen_graph *graph, const char *name);
+
+/* The weights of a layer: of its router (experts, hidden) and (experts), which may be PEN_NONE; of
+ * all experts, stacks of (ffn, hidden), (ffn, hidden), (hidden, ffn). */
 struct pen_expert_weights {
-  uint32_t gate, up, down;
+  uint32_t router, bias, gate, up, down;
 };
 
-/* Routes the rows of x (rows, hidden) by the router's weight (experts, hidden), and adds to the
+/* Routes the rows of x (rows, hidden), and adds to the
  * addend the sums of what the experts of a row make of it, slice by slice (gen/topology/experts.h).
  * The probability of an expert is applied before its last product. */
-uint32_t pen_op_experts(struct pen_graph *graph, const char *name, uint32_t x, uint32_t router,
+uint32_t pen_op_experts(struct pen_graph *graph, const char *name, uint32_t x,
                         const struct pen_expert_weights *weights, uint32_t addend);
 
 #endif

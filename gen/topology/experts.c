@@ -27,15 +27,32 @@ static bool divides_shapes(const struct pen_topology *t, int64_t slice) {
 }
 
 bool pen_layer_has_experts(const struct pen_topology *t, uint32_t layer) {
-  bool has = t->model_expert_every == 0 || (layer + 1) % t->model_expert_every == 0;
+  bool has = layer >= t->model_dense_layers &&
+             (t->model_expert_every == 0 || (layer + 1) % t->model_expert_every == 0);
   for (size_t i = 0; i < t->model_mlp_only.count; i++)
     has = has && t->model_mlp_only.value[i] != layer;
   return has;
 }
 
+/* Settings that a family has not have no value, so that they are no part of the model's digest. */
+static void default_router(struct pen_topology *t) {
+  const enum pen_expert_kind kind = pen_family_row_of(t->model_family)->experts;
+  const bool grouped = kind == PEN_EXPERTS_GROUPED;
+  if (kind == PEN_EXPERTS_NORMALIZED) t->model_router_normalize = true;
+  if (!t->has_model_shared_experts) t->model_shared_experts = grouped ? 0 : -1;
+  if (!t->has_model_dense_layers) t->model_dense_layers = grouped ? 0 : -1;
+  if (!grouped && t->model_router_score == PEN_ROUTER_SOFTMAX)
+    t->model_router_score = (enum pen_router_score)PEN_UNSET;
+  if (!grouped) return;
+  if (!t->has_model_router_score) t->model_router_score = PEN_ROUTER_SIGMOID;
+  if (!t->has_model_router_bias) t->model_router_bias = true;
+  if (!t->has_model_router_scale) t->model_router_scale = 1;
+  if (!t->has_model_router_groups) t->model_router_groups = 1;
+  if (!t->has_model_router_top_groups) t->model_router_top_groups = 1;
+}
+
 void pen_experts_set_defaults(struct pen_topology *t) {
-  if (pen_family_row_of(t->model_family)->experts == PEN_EXPERTS_NORMALIZED)
-    t->model_router_normalize = true;
+  default_router(t);
   if (!has_experts(t) || t->has_expert_parallel_rows) return;
   const int64_t all = t->batch_microbatch * t->model_sequence;
   int64_t slice = all < ROWS ? all : ROWS;
@@ -43,25 +60,59 @@ void pen_experts_set_defaults(struct pen_topology *t) {
   t->expert_parallel_rows = divides_shapes(t, slice) ? slice : t->batch_microbatch;
 }
 
+#define KIND(kind) (1u << PEN_EXPERTS_##kind)
+#define ANY_KIND (KIND(SCORED) | KIND(NORMALIZED) | KIND(GROUPED))
+
 /* Settings of experts that the family's class has not. */
 static void check_absent(const struct pen_topology *t) {
   const struct pen_family_row *family = pen_family_row_of(t->model_family);
-  const bool none = family->experts == PEN_EXPERTS_NONE,
-             scored = family->experts == PEN_EXPERTS_SCORED;
   const struct {
     const char *setting;
-    bool given, allowed;
-  } of_experts[] = {{"model.experts", t->has_model_experts, !none},
-                    {"model.experts_per_token", t->has_model_experts_per_token, !none},
-                    {"model.moe_ffn", t->has_model_moe_ffn, !none},
-                    {"model.expert_every", t->has_model_expert_every, scored},
-                    {"model.mlp_only", t->has_model_mlp_only, scored},
-                    {"model.router_normalize", t->has_model_router_normalize, scored},
-                    {"expert_parallel.rows", t->has_expert_parallel_rows, !none}};
+    bool given;
+    unsigned kinds; /* that have it */
+  } of_experts[] = {
+      {"model.experts", t->has_model_experts, ANY_KIND},
+      {"model.experts_per_token", t->has_model_experts_per_token, ANY_KIND},
+      {"model.moe_ffn", t->has_model_moe_ffn, ANY_KIND},
+      {"model.shared_experts", t->has_model_shared_experts, KIND(GROUPED)},
+      {"model.dense_layers", t->has_model_dense_layers, KIND(GROUPED)},
+      {"model.expert_every", t->has_model_expert_every, KIND(SCORED)},
+      {"model.mlp_only", t->has_model_mlp_only, KIND(SCORED)},
+      {"model.router_normalize", t->has_model_router_normalize, KIND(SCORED) | KIND(GROUPED)},
+      {"model.router_score", t->has_model_router_score, ANY_KIND},
+      {"model.router_bias", t->has_model_router_bias, ANY_KIND},
+      {"model.router_scale", t->has_model_router_scale, KIND(GROUPED)},
+      {"model.router_groups", t->has_model_router_groups, KIND(GROUPED)},
+      {"model.router_top_groups", t->has_model_router_top_groups, KIND(GROUPED)},
+      {"expert_parallel.rows", t->has_expert_parallel_rows, ANY_KIND}};
   for (size_t i = 0; i < sizeof of_experts / sizeof *of_experts; i++)
-    if (of_experts[i].given && !of_experts[i].allowed)
+    if (of_experts[i].given && !(of_experts[i].kinds >> family->experts & 1))
       pen_topology_fail(t, of_experts[i].setting, "not given, with family %s%s", family->name,
-                        none ? ", which has no experts" : "");
+                        has_experts(t) ? "" : ", which has no experts");
+}
+
+/* What follows from the family. */
+static void check_router(const struct pen_topology *t) {
+  const struct pen_family_row *family = pen_family_row_of(t->model_family);
+  const bool grouped = family->experts == PEN_EXPERTS_GROUPED;
+  if (t->has_model_router_score && (t->model_router_score == PEN_ROUTER_SIGMOID) != grouped)
+    pen_topology_fail(t, "model.router_score", "\"%s\", with family %s",
+                      grouped ? "sigmoid" : "softmax", family->name);
+  if (t->has_model_router_bias && t->model_router_bias != grouped)
+    pen_topology_fail(t, "model.router_bias", "%s, with family %s", grouped ? "true" : "false",
+                      family->name);
+  if (!grouped) return;
+  const int64_t groups = t->model_router_groups, size = t->model_experts / groups;
+  if (t->model_experts % groups != 0 || size < 2)
+    pen_topology_fail(t, "model.router_groups",
+                      "a divisor of model.experts = %lld, with two experts or more in each",
+                      (long long)t->model_experts);
+  if (t->model_router_top_groups > groups ||
+      t->model_router_top_groups * size < t->model_experts_per_token)
+    pen_topology_fail(t, "model.router_top_groups",
+                      "at most model.router_groups = %lld, with model.experts_per_token = %lld "
+                      "experts or more in all",
+                      (long long)groups, (long long)t->model_experts_per_token);
 }
 
 static void check_layers(const struct pen_topology *t) {
@@ -71,7 +122,10 @@ static void check_layers(const struct pen_topology *t) {
   int64_t with = 0;
   for (uint32_t n = 0; n < t->model_layers; n++) with += pen_layer_has_experts(t, n);
   if (with == 0)
-    pen_topology_fail(t, t->has_model_expert_every ? "model.expert_every" : "model.mlp_only",
+    pen_topology_fail(t,
+                      t->has_model_dense_layers   ? "model.dense_layers"
+                      : t->has_model_expert_every ? "model.expert_every"
+                                                  : "model.mlp_only",
                       "so that one of model.layers = %lld has experts", (long long)t->model_layers);
   if (with < t->model_layers && !t->has_model_ffn)
     pen_stop(PEN_EXIT_TOPOLOGY,
@@ -87,6 +141,7 @@ void pen_experts_validate(const struct pen_topology *t) {
   if (t->model_experts_per_token > t->model_experts)
     pen_topology_fail(t, "model.experts_per_token", "at most model.experts = %lld",
                       (long long)t->model_experts);
+  check_router(t);
   if (!divides_shapes(t, t->expert_parallel_rows))
     pen_topology_fail(t, "expert_parallel.rows",
                       "a multiple of batch.microbatch = %lld that divides the tokens of a "
@@ -97,9 +152,6 @@ void pen_experts_validate(const struct pen_topology *t) {
                       pen_family_row_of(t->model_family)->name);
   if (pen_reduces_microbatches(t))
     pen_topology_fail(t, "data_parallel.reduce", "\"step\", with family %s",
-                      pen_family_row_of(t->model_family)->name);
-  if (t->cluster_device == PEN_DEVICE_CUDA)
-    pen_topology_fail(t, "cluster.device", "\"cpu\", with family %s: experts run on CPUs alone",
                       pen_family_row_of(t->model_family)->name);
 }
 

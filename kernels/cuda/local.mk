@@ -12,8 +12,10 @@ CUDA_KERNELS = \
   %reldir%/clip_scale.cu \
   %reldir%/cross_entropy.cu \
   %reldir%/cross_entropy_columns.cu \
+  %reldir%/dispatch.cu \
   %reldir%/embedding.cu \
   %reldir%/embedding_dw.cu \
+  %reldir%/experts.cu \
   %reldir%/gelu.cu \
   %reldir%/gelu_tanh.cu \
   %reldir%/gradient_norms.cu \
@@ -31,6 +33,8 @@ CUDA_KERNELS = \
   %reldir%/rmsnorm_dx.cu \
   %reldir%/rope.cu \
   %reldir%/rope_table.cu \
+  %reldir%/route.cu \
+  %reldir%/router.cu \
   %reldir%/row_sum.cu \
   %reldir%/scale.cu \
   %reldir%/sgd.cu \
@@ -48,6 +52,7 @@ CUDA_INCLUDED = \
   %reldir%/device.cuh \
   %reldir%/exponential.cuh \
   %reldir%/gated.cuh \
+  %reldir%/grouped_product.cuh \
   %reldir%/logit_rows.cuh \
   %reldir%/mma.cuh \
   %reldir%/norm_dx.cuh \
@@ -56,7 +61,9 @@ CUDA_INCLUDED = \
   %reldir%/plain_product.cuh \
   %reldir%/product.h \
   %reldir%/serial_sum.cuh \
+  %reldir%/slots.cuh \
   %reldir%/tensor_list.cuh \
+  %reldir%/tile_product.cuh \
   %reldir%/to_bf16.cuh \
   %reldir%/update.cuh
 

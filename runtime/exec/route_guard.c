@@ -51,7 +51,7 @@ static void run_guarded(const struct pen_call *call) {
 
 void pen_guard_routes(struct pen_vm *vm, const struct pen_op *op, struct pen_bound_op *bound) {
   const struct routes at = routes_of[op->kind];
-  if (at.operand == 0) {
+  if (at.operand == 0 || vm->device->asynchronous) {
     return;
   }
   struct guard *guard = pen_allocate(1, sizeof *guard, "the routes of a layer");

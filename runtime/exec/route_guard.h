@@ -10,7 +10,8 @@ bool pen_routes_are_valid(const int32_t *expert, size_t rows, size_t choices, si
 
 /* Puts a guard before the kernel of an op that reads routes, before the first step: where they are
  * not valid, it ends the run (PEN_EXIT_INTERNAL) before the kernel uses one as an index. Allocates,
- * for as long as the run. */
+ * for as long as the run. On an asynchronous device there is no guard: kernels leave out what is no
+ * number of an expert, and make NaN of it, so that the step is skipped. */
 void pen_guard_routes(struct pen_vm *vm, const struct pen_op *op, struct pen_bound_op *bound);
 
 #endif

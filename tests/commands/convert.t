@@ -188,7 +188,7 @@ gpt2	"scale_attn_by_inverse_layer_idx":true	scale_attn_by_inverse_layer_idx = tr
 gpt2	"add_cross_attention":true	add_cross_attention = true is not supported: only false
 END
 printf '{"model_type":"bert"}' >config.json
-refused 65 'config.json: model_type = "bert" is not supported: "llama", "qwen2", "qwen3", "qwen3_moe", "mistral", "mixtral", "gemma3_text" or "gpt2"' "another model" config.json
+refused 65 'config.json: model_type = "bert" is not supported: "llama", "qwen2", "qwen3", "qwen3_moe", "dots1", "mistral", "mixtral", "gemma3_text" or "gpt2"' "another model" config.json
 printf '{}' >config.json
 refused 65 'config.json: model_type: missing' "no model_type" config.json
 printf '{%s,"hidden_act":"gelu","rope_scaling":{"type":"dynamic","factor":2},"attention_bias":1,"foo":1}' "$llama" >config.json

@@ -52,6 +52,10 @@ def models():
     mixtral = dict(SIZES, num_local_experts=4, num_experts_per_tok=2)
     yield "mixtral", transformers.MixtralForCausalLM, transformers.MixtralConfig(**mixtral, **ROPE), torch.float32, "30KB"
     yield "mixtral_window", transformers.MixtralForCausalLM, transformers.MixtralConfig(**mixtral, sliding_window=5, head_dim=12), torch.bfloat16, "5GB"
+    dots = dict(SIZES, n_routed_experts=8, num_experts_per_tok=3, moe_intermediate_size=24, n_shared_experts=2, first_k_dense_replace=1, sliding_window=None)
+    yield "dots1", transformers.Dots1ForCausalLM, transformers.Dots1Config(**dots, **ROPE, n_group=4, topk_group=2, norm_topk_prob=True,
+                                                                           routed_scaling_factor=2.5), torch.float32, "30KB"
+    yield "dots1_plain", transformers.Dots1ForCausalLM, transformers.Dots1Config(**dict(dots, n_shared_experts=1)), torch.bfloat16, "5GB"
     yield "llama_llama3", llama, transformers.LlamaConfig(**SIZES, head_dim=16, **STRETCHED), torch.float32, "5GB"
     yield "qwen3_llama3", qwen3, transformers.Qwen3Config(**SIZES, head_dim=16, **STRETCHED), torch.float32, "5GB"
     yield "llama_linear", llama, transformers.LlamaConfig(**SIZES, **LINEAR), torch.float32, "5GB"
@@ -80,6 +84,9 @@ def save(model_class, config, dtype, shard, folder, deviation):
         for parameter in model.parameters():  # gains and biases too, which begin at 1 and 0
             if parameter.dim() == 1:
                 parameter.add_(torch.randn_like(parameter) * 0.1)
+        for name, buffer in model.named_buffers():  # which begins at 0
+            if name.endswith("e_score_correction_bias"):
+                buffer.add_(torch.randn_like(buffer) * 0.1)
     model.to(dtype).save_pretrained(folder, max_shard_size=shard)
     if model_class is transformers.GPT2Model:
         config.architectures = ["GPT2LMHeadModel"]
@@ -121,6 +128,9 @@ def meaning(config):
         keys.append("sliding_window")
     if config.model_type == "qwen3_moe":
         keys += ["num_experts", "num_experts_per_tok", "moe_intermediate_size", "norm_topk_prob", "mlp_only_layers", "decoder_sparse_step"]
+    if config.model_type == "dots1":
+        keys += ["n_routed_experts", "num_experts_per_tok", "moe_intermediate_size", "n_shared_experts", "first_k_dense_replace", "n_group", "topk_group",
+                 "norm_topk_prob", "routed_scaling_factor"]
     values = [getattr(config, key) for key in keys]
     if config.model_type == "gpt2":
         return values

@@ -29,7 +29,7 @@ same_scores() {
 # settings FILE: what a topology says, but for a head_dim that is hidden/heads, which not every class stores.
 settings() { sed '/^#/d; / head_dim = 8;/d' "$scratch/$1" | sort; }
 
-names="llama llama_tied qwen2 qwen2_tied mistral mistral_all mistral_wide gemma3 gemma3_linear qwen3 qwen3_tied qwen3_moe qwen3_moe_tied qwen3_moe_mixed mixtral mixtral_window llama_llama3 qwen3_llama3 llama_linear llama_yarn mistral_yarn qwen2_yarn qwen3_yarn gemma3_yarn gemma3_images llama_biases gpt2 gpt2_bare gpt2_untied" pairs=
+names="llama llama_tied qwen2 qwen2_tied mistral mistral_all mistral_wide gemma3 gemma3_linear qwen3 qwen3_tied qwen3_moe qwen3_moe_tied qwen3_moe_mixed mixtral mixtral_window dots1 dots1_plain llama_llama3 qwen3_llama3 llama_linear llama_yarn mistral_yarn qwen2_yarn qwen3_yarn gemma3_yarn gemma3_images llama_biases gpt2 gpt2_bare gpt2_untied" pairs=
 while read -r name options; do
   ok "$name: converted" "$top_builddir/penstock-convert" -o "$scratch/$name.cfg" "$scratch/hf/$name"
   ok "$name: built" build "$name" "$scratch/$name.cfg" -s pipeline.microbatches=4 -s optimizer.learning_rate=1e-3 $options
@@ -59,6 +59,8 @@ qwen3_moe_tied
 qwen3_moe_mixed -s pipeline.ranks=2 -s partition.before=[model.layers.1.mlp]
 mixtral     -s expert_parallel.rows=16
 mixtral_window -s pipeline.ranks=3
+dots1       -s pipeline.ranks=2 -s expert_parallel.rows=8
+dots1_plain
 llama_llama3 -s pipeline.ranks=2
 qwen3_llama3
 llama_linear

@@ -92,7 +92,6 @@ refused "at most model.experts = 8" -s model.experts_per_token=9
 refused "a multiple of batch.microbatch = 2 that divides" -s expert_parallel.rows=12
 refused "endings of the names of all experts" -s model.frozen=[experts.3.gate_proj.weight]
 refused "endings of the names of all experts" -s "optimizer.groups=[3.up_proj.weight: rate=2]"
-refused "experts run on CPUs alone" -s cluster.device=cuda
 refused "adamw" -s optimizer.name=muon
 refused "step" -s data_parallel.replicas=2 -s data_parallel.reduce=microbatch
 refused "1, with the family qwen3_moe" -s tensor_parallel.ranks=2
@@ -101,4 +100,14 @@ refused "has experts" -s model.expert_every=3
 refused "has experts" -s model.mlp_only=[1,0]
 refused "numbers of layers" -s model.mlp_only=[2]
 refused "not given, with family mixtral" -s model.family=mixtral -s model.expert_every=2
+refused "not given, with family qwen3_moe" -s model.shared_experts=1
+refused "not given, with family qwen3_moe" -s model.dense_layers=1
+refused "\"softmax\", with family qwen3_moe" -s model.router_score=sigmoid
+dots="-s model.family=dots1"
+refused "\"sigmoid\", with family dots1" $dots -s model.router_score=softmax
+refused "true, with family dots1" $dots -s model.router_bias=false
+refused "not given, with family dots1" $dots -s model.mlp_only=[0]
+refused "a divisor of model.experts = 8, with two experts or more" $dots -s model.router_groups=8
+refused "at most model.router_groups = 4, with model.experts_per_token = 3 experts or more" $dots -s model.router_groups=4 -s model.router_top_groups=1
+refused "so that one of model.layers = 2 has experts" $dots -s model.dense_layers=2
 finish

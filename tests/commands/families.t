@@ -10,6 +10,7 @@ describe qwen2 4 "kv_heads = 2; norm_epsilon = 1e-6; rope_theta = 1e6;"
 describe mistral 4 "kv_heads = 2; norm_epsilon = 1e-6; window = 5;"
 describe gemma3_text 7 "kv_heads = 2; head_dim = 12; query_scalar = 20; norm_epsilon = 1e-6; rope_theta = 1e6; window = 5; tie_embeddings = false;"
 describe qwen3_moe 2 "kv_heads = 2; head_dim = 12; norm_epsilon = 1e-6; rope_theta = 1e6; experts = 8; experts_per_token = 2; moe_ffn = 24; router_normalize = true;"
+describe dots1 2 "kv_heads = 2; head_dim = 12; norm_epsilon = 1e-6; rope_theta = 1e6; experts = 8; experts_per_token = 3; moe_ffn = 24; router_normalize = true; router_scale = 2.5; router_groups = 4; router_top_groups = 2; shared_experts = 2; dense_layers = 1; "
 describe qwen3 4 "kv_heads = 2; head_dim = 12; norm_epsilon = 1e-6; rope_theta = 1e6;"
 sed 's/layers = 4/attention_bias = true; mlp_bias = true; &/' "$scratch/llama.cfg" >"$scratch/biases.cfg"
 
@@ -49,6 +50,8 @@ qwen3_moe slices_one -s expert_parallel.rows=8
 qwen3_moe recomputed -s expert_parallel.rows=8 -s memory.recompute=full
 qwen3_moe attention  -s expert_parallel.rows=8 -s memory.recompute=attention -s pipeline.zero_bubble=true
 qwen3_moe two_v      -s expert_parallel.rows=8 -s pipeline.ranks=2 -s pipeline.stages_per_rank=2 -s pipeline.schedule=zero_bubble_v -s partition.unit=block
+dots1 one    -s expert_parallel.rows=8
+dots1 two    -s expert_parallel.rows=8 -s pipeline.ranks=2 -s memory.recompute=layer
 gpt2 one
 gpt2 one_zb      -s pipeline.zero_bubble=true
 gpt2 recomputed  -s memory.recompute=full
@@ -59,5 +62,5 @@ gpt2 four        -s pipeline.ranks=4
 END
 
 # ---- an independent model ----
-all_as_pytorch 3 llama_one biases_one mistral_one qwen2_one qwen3_one qwen3_moe_one qwen3_moe_slices_one gemma3_text_one gpt2_one
+all_as_pytorch 3 llama_one biases_one mistral_one qwen2_one qwen3_one qwen3_moe_one qwen3_moe_slices_one dots1_one gemma3_text_one gpt2_one
 finish

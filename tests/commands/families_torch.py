@@ -21,7 +21,7 @@ def read_weights(path):
             continue
         begin, end = (8 + length + offset for offset in entry["data_offsets"])
         tensor = torch.frombuffer(bytearray(data[begin:end]), dtype=torch.float32).reshape(entry["shape"])
-        weights[name] = tensor.double().requires_grad_()
+        weights[name] = tensor.double().requires_grad_(not name.endswith("e_score_correction_bias"))
     return weights
 
 
@@ -58,13 +58,25 @@ def head(w, embedding):
 
 def experts(w, at, x):
     """Every expert computes every row; those that a row has not chosen have the weight 0."""
-    scores = F.linear(x, w[at + "gate.weight"]).softmax(-1)
-    chosen = scores.topk(config["num_experts_per_tok"]).indices
+    logits = F.linear(x, w[at + "gate.weight"])
+    bias = w.get(at + "gate.e_score_correction_bias")
+    scores = logits.softmax(-1) if bias is None else logits.sigmoid()
+    choice = scores if bias is None else scores + bias
+    count, groups = scores.shape[-1], config.get("n_group", 1)
+    if groups > 1:
+        sums = choice.unflatten(-1, (groups, -1)).topk(2).values.sum(-1)
+        best = torch.zeros_like(sums).scatter(-1, sums.topk(config["topk_group"]).indices, 1)
+        choice = choice.masked_fill(best.repeat_interleave(count // groups, -1) == 0, float("-inf"))
+    chosen = choice.topk(config["num_experts_per_tok"]).indices
     weights = scores * torch.zeros_like(scores).scatter(-1, chosen, 1)
     if config.get("norm_topk_prob"):
         weights = weights / weights.sum(-1, keepdim=True)
+    weights = weights * config.get("routed_scaling_factor", 1)
     y = 0
-    for number in range(config["num_experts"]):
+    if at + "shared_experts.up_proj.weight" in w:
+        gate, up, down = (w[f"{at}shared_experts.{name}_proj.weight"] for name in ("gate", "up", "down"))
+        y = F.linear(F.silu(F.linear(x, gate)) * F.linear(x, up), down)
+    for number in range(count):
         gate, up = (F.linear(x, w[f"{at}experts.{number}.{name}_proj.weight"]) for name in ("gate", "up"))
         y = y + weights[..., number, None] * F.linear(F.silu(gate) * up, w[f"{at}experts.{number}.down_proj.weight"])
     return y
@@ -79,11 +91,11 @@ def rotary_model(w, tokens):
         h = rms(x, w[at + "input_layernorm.weight"])
         q, k, v = (heads_of(F.linear(h, w[f"{at}self_attn.{name}_proj.weight"], w.get(f"{at}self_attn.{name}_proj.bias")), count)
                    for name, count in (("q", heads), ("k", kv_heads), ("v", kv_heads)))
-        if config["model_type"] in ("qwen3", "qwen3_moe"):
+        if config["model_type"] in ("qwen3", "qwen3_moe", "dots1"):
             q, k = rms(q, w[at + "self_attn.q_norm.weight"]), rms(k, w[at + "self_attn.k_norm.weight"])
         x = x + F.linear(attend(rotate(q), rotate(k), v), w[at + "self_attn.o_proj.weight"], w.get(at + "self_attn.o_proj.bias"))
         h = rms(x, w[at + "post_attention_layernorm.weight"])
-        if "num_experts" in config:
+        if at + "mlp.gate.weight" in w:
             x = x + experts(w, at + "mlp.", h)
             continue
         gate, up = (F.linear(h, w[f"{at}mlp.{name}_proj.weight"], w.get(f"{at}mlp.{name}_proj.bias")) for name in ("gate", "up"))
@@ -132,7 +144,7 @@ def gpt2_model(w, tokens):
     return F.linear(norm("transformer.ln_f", x), head(w, "transformer.wte.weight"))
 
 
-MODELS = {"gemma3_text": gemma_model, "gpt2": gpt2_model, "llama": rotary_model, "mistral": rotary_model, "qwen2": rotary_model, "qwen3": rotary_model,
+MODELS = {"dots1": rotary_model, "gemma3_text": gemma_model, "gpt2": gpt2_model, "llama": rotary_model, "mistral": rotary_model, "qwen2": rotary_model, "qwen3": rotary_model,
           "qwen3_moe": rotary_model}
 
 sequence = config.get("max_position_embeddings") or config["n_positions"]
@@ -143,5 +155,5 @@ weights = read_weights(sys.argv[2])
 logits = MODELS[config["model_type"]](weights, stream[:-1].reshape(rows, sequence))
 loss = F.cross_entropy(logits.flatten(0, 1), stream[1:])
 loss.backward()
-norm = sum(float((tensor.grad ** 2).sum()) for tensor in weights.values()) ** 0.5
+norm = sum(float((tensor.grad ** 2).sum()) for tensor in weights.values() if tensor.requires_grad) ** 0.5
 print(f"{float(loss.detach()):.9g} {norm:.9g}")

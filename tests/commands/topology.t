@@ -95,7 +95,7 @@ pipeline.warmup	INTEGER	a whole number from 1 to 2
 pipeline.placement	CHOICE	"loop" or "v"
 pipeline.live_limit	REAL	a number from 1e-30 to 1e+30
 pipeline.objective	CHOICE	"makespan", "span" or "p99"
-model.family	CHOICE	"mlp", "llama", "qwen2", "qwen3", "qwen3_moe", "mistral", "mixtral", "gemma3_text", "gpt2" or "described"
+model.family	CHOICE	"mlp", "llama", "qwen2", "qwen3", "qwen3_moe", "dots1", "mistral", "mixtral", "gemma3_text", "gpt2" or "described"
 model.layers	INTEGER	a whole number from 1 to 8192
 model.hidden	INTEGER	a whole number from 1 to 1048576
 model.heads	INTEGER	a whole number from 1 to 65536
@@ -250,7 +250,7 @@ done <<'END'
 pipeline.ranks	a whole number from 1 to 4096
 pipeline.microbatches	a whole number from 1 to 65536
 pipeline.schedule	SCHEDULES
-model.family	"mlp", "llama", "qwen2", "qwen3", "qwen3_moe", "mistral", "mixtral", "gemma3_text", "gpt2" or "described"
+model.family	"mlp", "llama", "qwen2", "qwen3", "qwen3_moe", "dots1", "mistral", "mixtral", "gemma3_text", "gpt2" or "described"
 model.layers	a whole number from 1 to 8192
 model.hidden	a whole number from 1 to 1048576
 model.heads	family llama needs it: a whole number from 1 to 65536
@@ -330,7 +330,7 @@ grammar "10,001 names in groups" "$(many "g%={$(many 'a%=1;' 900)};" 12)" "1: a8
 grammar "1,001 strings in a list" "cluster = { hosts = [$(many '"%",' 1001)\"a\"]; };" \
   "1: cluster.hosts = [$(many '"%",' 1001 | cut -c1-99)...: a list of strings in quotes, at most 1000"
 awk '/family/ { printf "family = "; for (i = 0; i < 200000; i++) printf "\"\""; print ";"; next } 1' base.cfg >text.cfg
-refused "200,000 strings that are one" 78 "text.cfg:7: model.family = $(many '"" ' 100 | cut -c1-100)...: \"mlp\", \"llama\", \"qwen2\", \"qwen3\", \"qwen3_moe\", \"mistral\", \"mixtral\", \"gemma3_text\", \"gpt2\" or \"described\"" text.cfg
+refused "200,000 strings that are one" 78 "text.cfg:7: model.family = $(many '"" ' 100 | cut -c1-100)...: \"mlp\", \"llama\", \"qwen2\", \"qwen3\", \"qwen3_moe\", \"dots1\", \"mistral\", \"mixtral\", \"gemma3_text\", \"gpt2\" or \"described\"" text.cfg
 head -c 1048577 /dev/zero | tr '\0' '#' >text.cfg
 refused "more than 1 MiB" 78 "text.cfg: a topology and its includes have at most 1048576 bytes" text.cfg
 
@@ -377,7 +377,7 @@ pipeline.schedule=zero_bubble_v	base.cfg: pipeline.stages_per_rank = 1: 2, with 
 pipeline.schedule=gpipe pipeline.stages_per_rank=2	-s pipeline.stages_per_rank = 2: 1, with the schedule gpipe
 pipeline.schedule=zero_bubble_v pipeline.stages_per_rank=2 pipeline.placement=loop	-s pipeline.placement = loop: "v", with the schedule zero_bubble_v
 pipeline.placement=v	-s pipeline.placement = v: "loop", with the schedule 1f1b
-model.family=bloom	-s model.family = bloom: "mlp", "llama", "qwen2", "qwen3", "qwen3_moe", "mistral", "mixtral", "gemma3_text", "gpt2" or "described"
+model.family=bloom	-s model.family = bloom: "mlp", "llama", "qwen2", "qwen3", "qwen3_moe", "dots1", "mistral", "mixtral", "gemma3_text", "gpt2" or "described"
 model.rope_local_theta=1e4	-s model.rope_local_theta = 1e4: none, with family llama, which has no local layers
 model.query_scalar=16	-s model.query_scalar = 16: none, with family llama, where it is model.head_dim
 model.family=gemma3_text	base.cfg: model.window: missing; family gemma3_text needs it: a whole number from 0 to 1048576

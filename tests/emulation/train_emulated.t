@@ -119,7 +119,7 @@ for device in cpu cuda; do
 done
 ok "to the same losses" close_to gpt2_cpu gpt2_cuda 10
 
-# Biases of q, k and v; windows of attention; gated GELU, gains stored less 1, and local layers.
+# Biases of q, k and v; windows of attention; gated GELU, gains stored less 1, and local layers; experts, in two slices.
 while read -r family options; do
   for device in cpu cuda; do
     ok "a plan of $family for $device" build "${family}_$device" "$scratch/model.cfg" -s cluster.device=$device -s model.family=$family $options
@@ -130,6 +130,7 @@ done <<'END'
 qwen2
 mistral     -s model.window=5
 gemma3_text -s model.window=5 -s model.layers=6
+qwen3_moe   -s model.experts=5 -s model.experts_per_token=2 -s model.moe_ffn=24 -s expert_parallel.rows=8
 END
 
 # Inputs that a safetensors file has by name: values of two ops, and ids.
@@ -171,6 +172,10 @@ for family in model gpt2 pointwise; do
   ok "trains" train "half_$family" "half_$family" --steps 5 --checkpoint "$scratch/half_$family.ckpt" --save-every 3
 done
 ok "llama's losses are those of f32 to 2%" within cuda half_model 5
+ok "a plan of experts in bf16" build half_experts "$scratch/model.cfg" -s cluster.device=cuda -s model.dtype=bf16 -s model.family=qwen3_moe -s model.experts=5 \
+  -s model.experts_per_token=2 -s model.moe_ffn=24 -s expert_parallel.rows=8
+ok "trains" train half_experts half_experts --steps 3
+ok "to the losses of f32 to 2%" within qwen3_moe_cuda half_experts 3
 ok "gpt2's losses are those of f32 to 2%" within gpt2_cuda half_gpt2 5
 ok "and the description's" within pointwise_cuda half_pointwise 3
 ok "it trains again, without a graph" plain half_plain half_gpt2 --steps 5

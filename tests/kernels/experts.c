@@ -12,37 +12,101 @@ static void softmax(double *score, const double *x, size_t count) {
   for (size_t i = 0; i < count; i++) score[i] /= sum;
 }
 
-static void route(const float *logits, int64_t rows, int64_t experts, int64_t choices,
-                  int64_t normalize, int32_t *expert, float *weight) {
-  struct pen_call call = {.operand = {(void *)(uintptr_t)logits, expert, weight},
-                          .dim = {rows, experts, choices, normalize}};
+/* How rows are routed (kernels/ops.def). */
+struct router {
+  int64_t experts, choices, normalize, sigmoid, groups, best_groups;
+  double scale;
+};
+
+static struct pen_call call_of(const struct router *of, int64_t rows) {
+  return (struct pen_call){.dim = {rows, of->experts, of->choices, of->normalize, of->sigmoid,
+                                   of->groups, of->best_groups},
+                           .real = {of->scale}};
+}
+
+static void route(const struct router *of, const float *logits, const float *bias, int64_t rows,
+                  int32_t *expert, float *weight) {
+  struct pen_call call = call_of(of, rows);
+  void *const operands[] = {(void *)(uintptr_t)logits, (void *)(uintptr_t)bias, expert, weight};
+  memcpy(call.operand, operands, sizeof operands);
   run(PEN_OP_ROUTE, &call);
 }
 
+static void scores_of(const struct router *of, double *score, const double *logits) {
+  if (!of->sigmoid) softmax(score, logits, (size_t)of->experts);
+  for (int64_t e = 0; e < of->experts && of->sigmoid; e++) score[e] = 1 / (1 + exp(-logits[e]));
+}
+
+static int is_greater(const void *a, const void *b) {
+  const double x = *(const double *)a, y = *(const double *)b;
+  return (x < y) - (x > y);
+}
+
+/* The sum of the two greatest of a group. */
+static double group_sum(const struct router *of, const double *choice, int64_t group) {
+  const int64_t size = of->experts / of->groups;
+  double own[64];
+  memcpy(own, choice + group * size, (size_t)size * sizeof *own);
+  qsort(own, (size_t)size, sizeof *own, is_greater);
+  return own[0] + own[1];
+}
+
+/* Which experts a row chooses: the greatest of the scores plus the bias, of the best groups. */
+static void wanted_choice(const struct router *of, const double *score, const float *bias,
+                          bool chosen[64]) {
+  double choice[64], rank[64];
+  const int64_t groups = of->groups ? of->groups : 1, size = of->experts / groups;
+  for (int64_t e = 0; e < of->experts; e++) choice[e] = score[e] + (bias ? (double)bias[e] : 0);
+  for (int64_t g = 0; g < groups && groups > 1; g++) {
+    int64_t better = 0;
+    for (int64_t h = 0; h < groups; h++)
+      better += group_sum(of, choice, h) > group_sum(of, choice, g);
+    for (int64_t e = g * size; e < (g + 1) * size; e++)
+      rank[e] = better < of->best_groups ? choice[e] : -INFINITY;
+  }
+  for (int64_t e = 0; e < of->experts; e++) {
+    const double *const by = groups > 1 ? rank : choice;
+    int64_t better = 0;
+    for (int64_t other = 0; other < of->experts; other++) better += by[other] > by[e];
+    chosen[e] = better < of->choices;
+  }
+}
+
+static const struct router routers[] = {{37, 5, 0, 0, 0, 0, 1},   {37, 5, 1, 0, 0, 0, 1},
+                                        {37, 5, 1, 1, 1, 1, 2.5}, {36, 5, 0, 1, 6, 2, 1},
+                                        {36, 4, 1, 1, 4, 3, .5},  {60, 3, 0, 1, 30, 2, 1}};
+enum { ROUTERS = sizeof routers / sizeof *routers };
+
+static void check_row(const struct router *of, const double *score, const float *bias,
+                      const int32_t *expert, const float *weight) {
+  bool chosen[64];
+  double sum = 0;
+  wanted_choice(of, score, bias, chosen);
+  for (int64_t c = 0; c < of->choices; c++) {
+    assert_true(expert[c] >= 0 && expert[c] < of->experts && (c == 0 || expert[c] > expert[c - 1]));
+    assert_true(chosen[expert[c]]);
+    sum += score[expert[c]];
+  }
+  for (int64_t c = 0; c < of->choices; c++) {
+    const double wanted = score[expert[c]] / (of->normalize ? sum : 1) * of->scale;
+    assert_true(fabs((double)weight[c] - wanted) < 1e-6 * wanted);
+  }
+}
+
 static void routes_are_the_greatest_scores(void **state) {
-  enum { ROWS = 57, EXPERTS = 37, CHOICES = 5 };
-  for (int normalize = 0; normalize < 2; normalize++) {
-    float *logits = random_floats(ROWS * EXPERTS, 3), *weight = floats(ROWS * CHOICES);
-    int32_t *expert = bytes_at(ROWS * CHOICES * sizeof *expert, 0);
-    for (size_t i = 0; i < ROWS * EXPERTS; i++) logits[i] *= 5;
-    route(logits, ROWS, EXPERTS, CHOICES, normalize, expert, weight);
+  enum { ROWS = 57 };
+  for (const struct router *of = routers; of < routers + ROUTERS; of++) {
+    const size_t experts = (size_t)of->experts, choices = (size_t)of->choices;
+    float *logits = random_floats(ROWS * experts, 3), *weight = floats(ROWS * choices),
+          *bias = of->sigmoid ? random_floats(experts, 4) : NULL;
+    int32_t *expert = bytes_at(ROWS * choices * sizeof *expert, 0);
+    for (size_t i = 0; i < ROWS * experts; i++) logits[i] *= 5;
+    route(of, logits, bias, ROWS, expert, weight);
     for (size_t r = 0; r < ROWS; r++) {
-      double score[EXPERTS], sum = 0, least = 1;
-      softmax(score, widened(logits + r * EXPERTS, EXPERTS), EXPERTS);
+      double score[64];
+      scores_of(of, score, widened(logits + r * experts, experts));
       free_last_tensor();
-      for (size_t c = 0; c < CHOICES; c++) {
-        const int32_t e = expert[r * CHOICES + c];
-        assert_true(e >= 0 && e < EXPERTS && (c == 0 || e > expert[r * CHOICES + c - 1]));
-        sum += score[e];
-        least = fmin(least, score[e]);
-      }
-      size_t better = 0;
-      for (size_t e = 0; e < EXPERTS; e++) better += score[e] > least;
-      assert_int_equal(better, CHOICES - 1);
-      for (size_t c = 0; c < CHOICES; c++) {
-        const double wanted = score[expert[r * CHOICES + c]] / (normalize ? sum : 1);
-        assert_true(fabs((double)weight[r * CHOICES + c] - wanted) < 1e-6 * wanted);
-      }
+      check_row(of, score, bias, expert + r * choices, weight + r * choices);
     }
     free_tensors(state);
   }
@@ -51,58 +115,63 @@ static void routes_are_the_greatest_scores(void **state) {
 /* Equal scores: the lower number; what is no number is least, and there are always routes. */
 static void ties_and_nan(void **state) {
   (void)state;
-  float *logits = floats(4 * 7), *weight = floats(4 * 3);
-  int32_t *expert = bytes_at(12 * sizeof *expert, 0);
+  static const struct router of = {7, 3, 1, 0, 0, 0, 1}, grouped = {8, 3, 1, 1, 4, 2, 1};
+  float *logits = floats(5 * 8), *weight = floats(5 * 3);
+  int32_t *expert = bytes_at(15 * sizeof *expert, 0);
   static const int32_t wanted[] = {0, 1, 2, 0, 4, 6, 0, 1, 2, 0, 1, 2};
   for (size_t i = 0; i < 28; i++) logits[i] = 1;
   logits[7 + 4] = logits[7 + 6] = 2;
   logits[14 + 5] = NAN;
   logits[21 + 3] = INFINITY;
-  route(logits, 4, 7, 3, 1, expert, weight);
+  route(&of, logits, NULL, 4, expert, weight);
   for (size_t i = 0; i < 12; i++) assert_int_equal(expert[i], wanted[i]);
   assert_true(isnan(weight[6]) && isnan(weight[9]));
+  static const int32_t of_groups[] = {0, 1, 2, 4, 5, 7, 0, 1, 4, 0, 4, 5, 0, 1, 2};
+  for (size_t i = 0; i < 40; i++) logits[i] = 1;
+  logits[8 + 4] = logits[8 + 7] = 2;
+  logits[16 + 2] = NAN; /* a group with it is the last */
+  logits[24 + 2] = logits[24 + 7] = logits[24 + 1] = NAN;
+  for (size_t i = 32; i < 40; i++) logits[i] = NAN;
+  route(&grouped, logits, NULL, 5, expert, weight);
+  for (size_t i = 0; i < 15; i++) assert_int_equal(expert[i], of_groups[i]);
 }
 
 struct routed_row {
+  const struct router *of;
   const int32_t *expert;
   const double *dweight;
   double *logits;
-  size_t experts, choices;
-  int normalize;
 };
 
 static double weighed(const void *context) {
   const struct routed_row *r = context;
   double score[64], sum = 0, total = 0;
-  softmax(score, r->logits, r->experts);
-  for (size_t c = 0; c < r->choices; c++) sum += score[r->expert[c]];
-  for (size_t c = 0; c < r->choices; c++)
-    total += r->dweight[c] * score[r->expert[c]] / (r->normalize ? sum : 1);
+  scores_of(r->of, score, r->logits);
+  for (int64_t c = 0; c < r->of->choices; c++) sum += score[r->expert[c]];
+  for (int64_t c = 0; c < r->of->choices; c++)
+    total += r->dweight[c] * score[r->expert[c]] / (r->of->normalize ? sum : 1) * r->of->scale;
   return total;
 }
 
 static void the_gradient_of_routes(void **state) {
-  enum { ROWS = 9, EXPERTS = 21, CHOICES = 3 };
-  for (int normalize = 0; normalize < 2; normalize++) {
-    float *logits = random_floats(ROWS * EXPERTS, 5), *dweight = random_floats(ROWS * CHOICES, 6),
-          *weight = floats(ROWS * CHOICES), *dlogits = floats(ROWS * EXPERTS);
-    int32_t *expert = bytes_at(ROWS * CHOICES * sizeof *expert, 0);
-    double *wide = widened(logits, ROWS * EXPERTS), *dwide = widened(dweight, ROWS * CHOICES),
-           *wanted = doubles(ROWS * EXPERTS);
-    route(logits, ROWS, EXPERTS, CHOICES, normalize, expert, weight);
-    struct pen_call call = {.operand = {dweight, logits, expert, dlogits},
-                            .dim = {ROWS, EXPERTS, CHOICES, normalize}};
+  enum { ROWS = 9 };
+  for (const struct router *of = routers; of < routers + ROUTERS; of++) {
+    const size_t experts = (size_t)of->experts, choices = (size_t)of->choices;
+    float *logits = random_floats(ROWS * experts, 5), *dweight = random_floats(ROWS * choices, 6),
+          *weight = floats(ROWS * choices), *dlogits = floats(ROWS * experts);
+    int32_t *expert = bytes_at(ROWS * choices * sizeof *expert, 0);
+    double *wide = widened(logits, ROWS * experts), *dwide = widened(dweight, ROWS * choices),
+           *wanted = doubles(ROWS * experts);
+    route(of, logits, NULL, ROWS, expert, weight);
+    struct pen_call call = call_of(of, ROWS);
+    void *const operands[] = {dweight, logits, expert, dlogits};
+    memcpy(call.operand, operands, sizeof operands);
     run(PEN_OP_ROUTE_DX, &call);
     for (size_t r = 0; r < ROWS; r++) {
-      struct routed_row one = {expert + r * CHOICES,
-                               dwide + r * CHOICES,
-                               wide + r * EXPERTS,
-                               EXPERTS,
-                               CHOICES,
-                               normalize};
-      differences(weighed, &one, one.logits, EXPERTS, wanted + r * EXPERTS);
+      struct routed_row one = {of, expert + r * choices, dwide + r * choices, wide + r * experts};
+      differences(weighed, &one, one.logits, experts, wanted + r * experts);
     }
-    assert_near("dlogits", dlogits, wanted, ROWS * EXPERTS, 2e-6, 1);
+    assert_near("dlogits", dlogits, wanted, ROWS * experts, 2e-6, 1);
     free_tensors(state);
   }
 }

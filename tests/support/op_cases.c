@@ -12,6 +12,7 @@
  *   attention over bf16  1e-2 of the greatest: p and ds are rounded to 8 bits before their second
  *                        product, and the result too: 2^-9 each of sums of magnitudes. A CPU with
  *                        AVX512_BF16 rounds them, too
+ *   experts over bf16    1e-2 of the greatest: what is between two products is rounded
  *
  * Every case of an op with a dtype runs over bf16, too, against the CPU's kernel over bf16. What is
  * stored in bf16 is the f32 above, rounded: where the two f32 are on either side of a tie, they end
@@ -402,11 +403,14 @@ const struct op_case op_cases[] = {
     {PEN_OP_ROUTER_LOGITS_DX, {403, 801, 97}, {0}, 0, 0, 0, FOR_THREADS},
     {PEN_OP_ROUTER_LOGITS_DW, {7, 13, 5}, {0}, 0, 0, 0, FOR_CONTRACT},
     {PEN_OP_ROUTER_LOGITS_DW, {403, 200, 37}, {0}, 0, 0, 0, FOR_THREADS},
-    {PEN_OP_ROUTE, {9, 37, 3}, {0}, 37, 0, 0, FOR_CONTRACT},
-    {PEN_OP_ROUTE, {1203, 61, 5, 1}, {0}, 61, 0, 0, FOR_THREADS},
-    {PEN_OP_ROUTE, {ROW_COUNT, 37, 3, 1}, {0}, 37, 0, 0, FOR_ROWS},
-    {PEN_OP_ROUTE_DX, {9, 37, 3, 1}, {0}, 37, 0, 0, FOR_CONTRACT},
-    {PEN_OP_ROUTE_DX, {1203, 61, 5}, {0}, 61, 0, 0, FOR_THREADS},
+    {PEN_OP_ROUTE, {9, 37, 3}, {1}, 37, 0, 0, FOR_CONTRACT},
+    {PEN_OP_ROUTE, {1203, 61, 5, 1}, {1}, 61, 0, 0, FOR_THREADS},
+    {PEN_OP_ROUTE, {ROW_COUNT, 37, 3, 1}, {1}, 37, 0, 0, FOR_ROWS},
+    {PEN_OP_ROUTE, {9, 36, 3, 1, 1, 4, 2}, {2.5}, 36, 0, 0, FOR_CONTRACT},
+    {PEN_OP_ROUTE, {ROW_COUNT, 61, 3, 0, 1, 1, 1}, {2.5}, 61, 0, 0, FOR_ROWS},
+    {PEN_OP_ROUTE_DX, {9, 37, 3, 1, 1}, {2.5}, 37, 0, 0, FOR_CONTRACT},
+    {PEN_OP_ROUTE_DX, {9, 37, 3, 1}, {1}, 37, 0, 0, FOR_CONTRACT},
+    {PEN_OP_ROUTE_DX, {1203, 61, 5}, {1}, 61, 0, 0, FOR_THREADS},
     {PEN_OP_DISPATCH, {9, 21, 9, 2, 3, 0, 5}, {0}, 5, 0, 0, FOR_CONTRACT},
     {PEN_OP_DISPATCH, {402, 61, 201, 2, 3, 1, 5}, {0}, 5, 0, 0, FOR_THREADS},
     {PEN_OP_EXPERTS, {9, 9, 2, 3, 0, 3, 21, 13}, {0}, 3, 0, 0, FOR_CONTRACT},
@@ -416,6 +420,32 @@ const struct op_case op_cases[] = {
     {PEN_OP_EXPERTS_DX, {500, 500, 1, 1, 0, 1, 200, 30}, {0}, 1, 0, 0, FOR_THREADS},
     {PEN_OP_SUM_CHOICES, {9, 21, 9, 2, 3, 0, 5}, {0}, 5, 0, 0, FOR_CONTRACT},
     {PEN_OP_SUM_CHOICES, {402, 61, 201, 2, 3, 1, 5}, {0}, 5, 0, 0, FOR_THREADS},
+    {PEN_OP_ROUTER_LOGITS, {70, 100, 67}, {0}, 0, 4e-6, 1, FOR_CUDA},
+    {PEN_OP_ROUTER_LOGITS, {7, 13, 5}, {0}, 0, 4e-6, 1, FOR_CUDA},
+    {PEN_OP_ROUTER_LOGITS_DX, {70, 100, 67}, {0}, 0, 4e-6, 1, FOR_CUDA},
+    {PEN_OP_ROUTER_LOGITS_DX, {7, 13, 5}, {0}, 0, 4e-6, 1, FOR_CUDA},
+    {PEN_OP_ROUTER_LOGITS_DW, {70, 100, 67}, {0}, 0, 4e-6, 1, FOR_CUDA},
+    {PEN_OP_ROUTER_LOGITS_DW, {7, 13, 5}, {0}, 0, 4e-6, 1, FOR_CUDA},
+    {PEN_OP_ROUTE, {9, 37, 3}, {1}, 37, 4e-6, 0, FOR_CUDA},
+    {PEN_OP_ROUTE, {21, 61, 8, 1}, {1}, 61, 4e-6, 0, FOR_CUDA},
+    {PEN_OP_ROUTE, {3, 1024, 5, 1}, {1}, 1024, 4e-6, 0, FOR_CUDA},
+    {PEN_OP_ROUTE, {5, 1, 1}, {1}, 1, 4e-6, 0, FOR_CUDA},
+    {PEN_OP_ROUTE, {9, 36, 3, 1, 1, 4, 2}, {2.5}, 36, 4e-6, 0, FOR_CUDA},
+    {PEN_OP_ROUTE, {21, 256, 8, 1, 1, 8, 4}, {2.5}, 61, 4e-6, 0, FOR_CUDA},
+    {PEN_OP_ROUTE, {3, 80, 6, 0, 1, 40, 33}, {1}, 61, 4e-6, 0, FOR_CUDA},
+    {PEN_OP_ROUTE_DX, {9, 37, 3, 1, 1}, {2.5}, 37, 4e-6, 1, FOR_CUDA},
+    {PEN_OP_ROUTE_DX, {9, 37, 3, 1}, {1}, 37, 4e-6, 1, FOR_CUDA},
+    {PEN_OP_ROUTE_DX, {21, 61, 8}, {1}, 61, 4e-6, 1, FOR_CUDA},
+    {PEN_OP_DISPATCH, {9, 21, 9, 2, 3, 0, 5}, {0}, 5, 0, 0, FOR_CUDA},
+    {PEN_OP_DISPATCH, {24, 40, 12, 2, 3, 1, 5}, {0}, 5, 0, 0, FOR_CUDA},
+    {PEN_OP_EXPERTS, {9, 9, 2, 3, 0, 4, 21, 13}, {0}, 4, 4e-6, 1, FOR_CUDA},
+    {PEN_OP_EXPERTS, {24, 12, 3, 3, 1, 7, 40, 72}, {0}, 7, 4e-6, 1, FOR_CUDA},
+    {PEN_OP_EXPERTS, {70, 70, 2, 1, 0, 2, 136, 8}, {0}, 2, 4e-6, 1, FOR_CUDA},
+    {PEN_OP_EXPERTS_DX, {9, 9, 2, 3, 0, 4, 21, 13}, {0}, 4, 4e-6, 1, FOR_CUDA},
+    {PEN_OP_EXPERTS_DX, {24, 12, 3, 3, 1, 7, 40, 72}, {0}, 7, 4e-6, 1, FOR_CUDA},
+    {PEN_OP_EXPERTS_DX, {70, 70, 2, 1, 0, 2, 136, 8}, {0}, 2, 4e-6, 1, FOR_CUDA},
+    {PEN_OP_SUM_CHOICES, {9, 21, 9, 2, 3, 0, 7}, {0}, 7, 0, 0, FOR_CUDA},
+    {PEN_OP_SUM_CHOICES, {24, 40, 12, 2, 3, 1, 7}, {0}, 7, 0, 0, FOR_CUDA},
 };
 const size_t op_case_count = sizeof op_cases / sizeof *op_cases;
 

@@ -110,30 +110,85 @@ static size_t choose_next(const float *score, const unsigned char *taken, size_t
   return best;
 }
 
-/* Workspace of a thread: scores, then which are taken. */
-static float *space_of(const struct pen_call *call, size_t thread) {
-  const size_t bytes = pen_aligned((size_t)call->dim[1] * (sizeof(float) + 1));
-  return (float *)((char *)call->workspace + thread * bytes);
+/* The scores of a row: softmax, or sigmoid. */
+static void make_scores(const struct pen_call *call, float *score, const float *logits) {
+  const size_t experts = (size_t)call->dim[1];
+  if (!call->dim[4]) {
+    softmax(score, logits, experts);
+    return;
+  }
+  for (size_t i = 0; i < experts; i += LANES)
+    store_n(score + i, sigmoid(load_n(logits + i, experts - i)), experts - i);
+}
+
+/* The memory of a thread for a row. With sigmoid scores `choice` has them with the bias, and what
+ * is of groups has as many elements as there are groups, at most half of the experts. */
+struct route_space {
+  float *score, *choice, *group;
+  unsigned char *taken, *group_taken;
+};
+
+static struct route_space space_of(const struct pen_call *call, size_t thread) {
+  const size_t experts = (size_t)call->dim[1], sigmoid = call->dim[4] ? experts : 0,
+               bytes = pen_aligned(experts * (sizeof(float) + 1) + sigmoid * 7);
+  struct route_space s = {.score = (float *)((char *)call->workspace + thread * bytes)};
+  s.choice = sigmoid ? s.score + experts : s.score;
+  s.group = s.choice + experts;
+  s.taken = (unsigned char *)(s.group + sigmoid / 2);
+  s.group_taken = s.taken + experts;
+  return s;
+}
+
+enum { FREE, TAKEN, BARRED };
+
+/* Bars the experts of all groups but the best, by the sums of their two greatest. */
+static void bar_groups(const struct pen_call *call, const struct route_space *s) {
+  const size_t groups = (size_t)call->dim[5], size = (size_t)call->dim[1] / groups;
+  for (size_t g = 0; g < groups; g++) {
+    const float *choice = s->choice + g * size;
+    unsigned char *taken = s->taken + g * size;
+    const size_t first = choose_next(choice, taken, size);
+    taken[first] = TAKEN;
+    s->group[g] = choice[first] + choice[choose_next(choice, taken, size)];
+    memset(taken, BARRED, size);
+  }
+  memset(s->group_taken, FREE, groups);
+  for (int64_t n = 0; n < call->dim[6]; n++) {
+    const size_t best = choose_next(s->group, s->group_taken, groups);
+    s->group_taken[best] = TAKEN;
+    memset(s->taken + best * size, FREE, size);
+  }
+}
+
+/* Marks the experts of a row as taken. */
+static void choose_experts(const struct pen_call *call, const struct route_space *s) {
+  const size_t experts = (size_t)call->dim[1];
+  const float *bias = call->operand[1];
+  for (size_t i = 0; i < experts && s->choice != s->score; i++)
+    s->choice[i] = s->score[i] + (bias ? bias[i] : 0);
+  memset(s->taken, FREE, experts);
+  if (call->dim[5] > 1) bar_groups(call, s);
+  for (int64_t c = 0; c < call->dim[2]; c++)
+    s->taken[choose_next(s->choice, s->taken, experts)] = TAKEN;
 }
 
 static void route_rows(const void *context, size_t thread, size_t first, size_t past) {
   const struct pen_call *call = context;
   const size_t experts = (size_t)call->dim[1], choices = (size_t)call->dim[2];
-  float *score = space_of(call, thread);
-  unsigned char *taken = (unsigned char *)(score + experts);
+  const struct route_space s = space_of(call, thread);
   for (size_t r = first; r < past; r++) {
-    int32_t *expert = (int32_t *)call->operand[1] + r * choices;
-    float *weight = (float *)call->operand[2] + r * choices, sum = 0;
-    softmax(score, (const float *)call->operand[0] + r * experts, experts);
-    memset(taken, 0, experts);
-    for (size_t c = 0; c < choices; c++) taken[choose_next(score, taken, experts)] = 1;
+    int32_t *expert = (int32_t *)call->operand[2] + r * choices;
+    float *weight = (float *)call->operand[3] + r * choices, sum = 0;
+    make_scores(call, s.score, (const float *)call->operand[0] + r * experts);
+    choose_experts(call, &s);
     for (size_t e = 0, c = 0; e < experts; e++) {
-      if (!taken[e]) continue;
+      if (s.taken[e] != TAKEN) continue;
       expert[c] = (int32_t)e;
-      weight[c++] = score[e];
-      sum += score[e];
+      weight[c++] = s.score[e];
+      sum += s.score[e];
     }
     for (size_t c = 0; c < choices && call->dim[3]; c++) weight[c] /= sum;
+    for (size_t c = 0; c < choices; c++) weight[c] *= (float)call->real[0];
   }
 }
 
@@ -141,29 +196,34 @@ void PEN_NAME(route)(const struct pen_call *call) {
   pen_parallel_rows((size_t)call->dim[0], (size_t)call->dim[1], route_rows, call);
 }
 
-/* With p the scores, w the weights: dp of a choice is dw, or (dw - sum of dw w)/(sum of p) if the
- * weights are p over their sum; dlogits = p (dp - sum of dp p). */
+/* With p the scores, w the weights: dp of a choice is dw, or (dw - sum of dw p/(sum of p))/(sum of
+ * p) if the weights are p over their sum, times scale. dlogits = p (dp - sum of dp p) of softmax;
+ * p (1 - p) dp of sigmoid. */
 static void differentiate_row(const struct pen_call *call, size_t r, float *score) {
   const size_t experts = (size_t)call->dim[1], choices = (size_t)call->dim[2];
   const float *dweight = (const float *)call->operand[0] + r * choices;
   const int32_t *expert = (const int32_t *)call->operand[2] + r * choices;
   float *dlogits = (float *)call->operand[3] + r * experts, sum = 0, mean = 0, pull = 0;
-  softmax(score, (const float *)call->operand[1] + r * experts, experts);
+  make_scores(call, score, (const float *)call->operand[1] + r * experts);
   for (size_t c = 0; c < choices; c++) {
     sum += score[expert[c]];
     mean += dweight[c] * score[expert[c]];
   }
-  const float scale = call->dim[3] ? 1.0f / sum : 1.0f, offset = call->dim[3] ? mean / sum : 0.0f;
-  for (size_t c = 0; c < choices; c++) pull += (dweight[c] - offset) * scale * score[expert[c]];
+  const float scale = (call->dim[3] ? 1.0f / sum : 1.0f) * (float)call->real[0],
+              offset = call->dim[3] ? mean / sum : 0.0f;
+  for (size_t c = 0; c < choices && !call->dim[4]; c++)
+    pull += (dweight[c] - offset) * scale * score[expert[c]];
   for (size_t i = 0; i < experts; i += LANES)
     store_n(dlogits + i, load_n(score + i, experts - i) * -pull, experts - i);
-  for (size_t c = 0; c < choices; c++)
-    dlogits[expert[c]] = score[expert[c]] * ((dweight[c] - offset) * scale - pull);
+  for (size_t c = 0; c < choices; c++) {
+    const float p = score[expert[c]], dp = (dweight[c] - offset) * scale;
+    dlogits[expert[c]] = call->dim[4] ? p * (1.0f - p) * dp : p * (dp - pull);
+  }
 }
 
 static void differentiate_rows(const void *context, size_t thread, size_t first, size_t past) {
   const struct pen_call *call = context;
-  for (size_t r = first; r < past; r++) differentiate_row(call, r, space_of(call, thread));
+  for (size_t r = first; r < past; r++) differentiate_row(call, r, space_of(call, thread).score);
 }
 
 void PEN_NAME(route_dx)(const struct pen_call *call) {

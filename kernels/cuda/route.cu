@@ -1,0 +1,191 @@
+/* route.cu: ROUTE and ROUTE_DX. Launch: a warp for each row, whose scores are in shared memory.
+ * Sums: a lane adds every 32nd in rising order, then warp_sum; over choices they rise. A route that
+ * is no number of an expert makes the row's gradient NaN. */
+#include <math.h>
+
+#include "kernels/cuda/device.cuh"
+
+namespace {
+
+enum { ROWS = THREADS / WARP /* of a block */ };
+
+/* score[i] = e^(x[i] - the greatest) over their sum; for all lanes. */
+__device__ inline void softmax(float *score, const float *x, int count) {
+  const int lane = (int)threadIdx.x % WARP;
+  float most = x[0], sum = 0;
+  for (int i = lane; i < count; i += WARP) most = fmaxf(most, x[i]);
+  most = warp_maximum(most);
+  for (int i = lane; i < count; i += WARP) {
+    score[i] = expf(x[i] - most);
+    sum += score[i];
+  }
+  sum = warp_sum(sum);
+  for (int i = lane; i < count; i += WARP) score[i] = score[i] / sum;
+  __syncwarp();
+}
+
+/* Whether a score comes before another that has a lower number: what is no number is least. */
+__device__ inline bool is_better(float score, float best) {
+  return score > best || (isnan(best) && !isnan(score));
+}
+
+/* Of which kind the scores are, and what is chosen (kernels/ops.def). */
+struct routing {
+  int experts, choices;
+  bool normalizes, sigmoid;
+  int groups, best_groups;
+  float scale;
+  static routing of(const struct pen_call *call) {
+    const int64_t *const dim = call->dim;
+    return {(int)dim[1], (int)dim[2], dim[3] != 0,         dim[4] != 0,
+            (int)dim[5], (int)dim[6], (float)call->real[0]};
+  }
+  /* Of a row: scores, and sums of groups, which are at most half as many: at most 48 KiB a block.
+   */
+  __host__ __device__ int floats() const { return experts + groups; }
+  size_t shared_bytes() const { return (size_t)(ROWS * floats()) * sizeof(float); }
+};
+
+/* What experts, or groups, are chosen by. */
+struct chosen_by {
+  const float *score, *bias; /* the second may be null */
+  __device__ float operator[](int i) const { return bias ? score[i] + bias[i] : score[i]; }
+  __device__ chosen_by from(int i) const { return {score + i, bias ? bias + i : NULL}; }
+};
+
+__device__ inline void make_scores(const routing &of, float *score, const float *logits) {
+  if (!of.sigmoid) {
+    softmax(score, logits, of.experts);
+    return;
+  }
+  for (int i = (int)threadIdx.x % WARP; i < of.experts; i += WARP)
+    score[i] = 1.0f / (1.0f + expf(-logits[i]));
+  __syncwarp();
+}
+
+/* The number of the best of those that no lane has taken, in all lanes. Bit i of `taken` is of the
+ * lane's i-th. */
+__device__ inline int choose_next(const chosen_by &score, uint32_t taken, int count) {
+  const int lane = (int)threadIdx.x % WARP;
+  int best = count;
+  for (int i = lane, bit = 0; i < count; i += WARP, bit++)
+    if (!(taken >> bit & 1) && (best == count || is_better(score[i], score[best]))) best = i;
+#pragma unroll
+  for (int apart = WARP / 2; apart; apart /= 2) {
+    const int other = __shfl_xor_sync(0xffffffffu, best, apart);
+    const int low = other < best ? other : best, high = other < best ? best : other;
+    best = high < count && is_better(score[high], score[low]) ? high : low;
+  }
+  return best;
+}
+
+/* With the lane's bit of that number. */
+__device__ inline uint32_t with_bit(uint32_t bits, int number) {
+  return number % WARP == (int)threadIdx.x % WARP ? bits | 1u << number / WARP : bits;
+}
+
+/* The sum of the two greatest, by one lane. */
+__device__ inline float sum_of_two(const chosen_by &score, int count) {
+  int first = 0, second = -1;
+  for (int i = 1; i < count; i++)
+    if (is_better(score[i], score[first])) {
+      second = first;
+      first = i;
+    } else if (second < 0 || is_better(score[i], score[second])) {
+      second = i;
+    }
+  return score[first] + score[second];
+}
+
+/* The lane's bits of the experts of all groups but the best, by the sums of their two greatest. */
+__device__ inline uint32_t barred(const routing &of, const chosen_by &choice, float *group) {
+  const int lane = (int)threadIdx.x % WARP, size = of.experts / of.groups;
+  uint32_t taken = 0, bars = 0;
+  for (int g = lane; g < of.groups; g += WARP) group[g] = sum_of_two(choice.from(g * size), size);
+  __syncwarp();
+  for (int n = 0; n < of.best_groups; n++)
+    taken = with_bit(taken, choose_next({group, NULL}, taken, of.groups));
+  for (int g = 0; g < of.groups; g++) {
+    const unsigned kept = __ballot_sync(0xffffffffu, taken >> g / WARP & 1) >> g % WARP & 1;
+    for (int i = lane, bit = 0; i < of.experts && !kept; i += WARP, bit++)
+      bars |= i / size == g ? 1u << bit : 0;
+  }
+  return bars;
+}
+
+__global__ void __launch_bounds__(THREADS)
+    choose(int32_t *expert, float *weight, const float *logits, const float *bias, int64_t rows,
+           routing of) {
+  PEN_SHARED(memory);
+  const int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP, experts = of.experts;
+  const int64_t row = (int64_t)blockIdx.x * ROWS + warp;
+  if (row >= rows) return; /* uniform in a warp */
+  float *const score = (float *)memory + warp * of.floats(), sum = 0;
+  const chosen_by choice = {score, bias};
+  uint32_t taken = 0, bars = 0;
+  make_scores(of, score, logits + row * experts);
+  if (of.groups > 1) bars = barred(of, choice, score + experts);
+  for (int c = 0; c < of.choices; c++) {
+    const int next = choose_next(choice, taken | bars, experts);
+    if (next % WARP == lane) sum += score[next];
+    taken = with_bit(taken, next);
+  }
+  sum = warp_sum(sum);
+  for (int base = 0, bit = 0, c = 0; base < experts; base += WARP, bit++) {
+    const unsigned chosen = __ballot_sync(0xffffffffu, taken >> bit & 1);
+    const int64_t at = row * of.choices + c + __popc(chosen & ((1u << lane) - 1));
+    if (taken >> bit & 1) {
+      expert[at] = base + lane;
+      weight[at] = (of.normalizes ? score[base + lane] / sum : score[base + lane]) * of.scale;
+    }
+    c += __popc(chosen);
+  }
+}
+
+/* See kernels/cpu/vector/router.c. */
+__global__ void __launch_bounds__(THREADS)
+    differentiate(float *dlogits, const float *dweight, const float *logits, const int32_t *expert,
+                  int64_t rows, routing of) {
+  PEN_SHARED(memory);
+  const int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP, experts = of.experts;
+  const int64_t row = (int64_t)blockIdx.x * ROWS + warp;
+  if (row >= rows) return; /* uniform in a warp */
+  float *const score = (float *)memory + warp * of.floats(), sum = 0, mean = 0, pull = 0;
+  dweight += row * of.choices, expert += row * of.choices, dlogits += row * experts;
+  bool damaged = false;
+  for (int c = 0; c < of.choices; c++) damaged |= expert[c] < 0 || expert[c] >= experts;
+  for (int i = lane; i < experts && damaged; i += WARP) dlogits[i] = NAN;
+  if (damaged) return; /* uniform in a warp */
+  make_scores(of, score, logits + row * experts);
+  for (int c = 0; c < of.choices; c++) {
+    sum += score[expert[c]];
+    mean += dweight[c] * score[expert[c]];
+  }
+  const float scale = (of.normalizes ? 1.0f / sum : 1.0f) * of.scale,
+              offset = of.normalizes ? mean / sum : 0.0f;
+  for (int c = 0; c < of.choices && !of.sigmoid; c++)
+    pull += (dweight[c] - offset) * scale * score[expert[c]];
+  for (int i = lane; i < experts; i += WARP) dlogits[i] = score[i] * -pull;
+  for (int c = 0; c < of.choices; c++) {
+    if (expert[c] % WARP != lane) continue;
+    const float p = score[expert[c]], dp = (dweight[c] - offset) * scale;
+    dlogits[expert[c]] = of.sigmoid ? p * (1.0f - p) * dp : p * (dp - pull);
+  }
+}
+
+} /* namespace */
+
+void pen_cuda_route(const struct pen_call *call) {
+  const routing of = routing::of(call);
+  PEN_LAUNCH(choose, dim3((unsigned)ceiling(call->dim[0], ROWS)), dim3(THREADS), of.shared_bytes(),
+             call->stream, (int32_t *)call->operand[2], (float *)call->operand[3],
+             (const float *)call->operand[0], (const float *)call->operand[1], call->dim[0], of);
+}
+
+void pen_cuda_route_dx(const struct pen_call *call) {
+  const routing of = routing::of(call);
+  PEN_LAUNCH(differentiate, dim3((unsigned)ceiling(call->dim[0], ROWS)), dim3(THREADS),
+             of.shared_bytes(), call->stream, (float *)call->operand[3],
+             (const float *)call->operand[0], (const float *)call->operand[1],
+             (const int32_t *)call->operand[2], call->dim[0], of);
+}
