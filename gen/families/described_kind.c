@@ -70,6 +70,8 @@ static void check_input(const struct pen_kind *kind, const struct pen_kind_op *o
     return;
   if (use == PEN_USED_AS_VALUES) FAIL(kind, op, "%s: operand %s: %s", name, operand, wanted[use]);
   const char *from = strcmp(operand, "share") == 0 ? wanted[use] : operand;
+  if (strcmp(operand, "mask") == 0)
+    FAIL(kind, op, "%s: operand mask: an input by name of i32, i64 or u8", name);
   if (!input || is_named || strcmp(pen_described_source_text(input->from), from) != 0)
     FAIL(kind, op, "%s: operand %s: the input from \"%s\"%s, or one by name of i32, i64 or u8",
          name, operand, from, strcmp(operand, "share") == 0 ? ", with .share" : "");

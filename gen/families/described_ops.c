@@ -113,6 +113,15 @@ static uint32_t input_value(struct block_ops *e, const struct pen_kind_op *op, i
 
 /* ---- ops ---- */
 
+/* An op of whole sequences that does not say where documents start reads across them. */
+static void check_documents(const struct block_ops *e, const struct pen_kind_op *op) {
+  const struct pen_signature *signature = pen_signature_of(op->row->kind);
+  if (e->graph->topology->batch_packed && pen_signature_dim(signature, "batch") >= 0 &&
+      pen_signature_operand(signature, "starts") < 0)
+    pen_description_fail(e->block->kind->description, e->block->kind->from, op->from,
+                         "it has no operand starts, with batch.packed = true");
+}
+
 static struct pen_read_shape shape_of(const struct pen_graph *graph, uint32_t value) {
   if (value == PEN_NONE) return (struct pen_read_shape){.given = false};
   struct pen_read_shape shape = {.given = true, .elements = graph->value[value].elements};
@@ -127,6 +136,7 @@ static struct sized_op size_op(struct block_ops *e, const struct pen_kind_op *op
   const struct pen_kind *kind = e->block->kind;
   struct sized_op sized = {.op = op, .kind = op->row->kind};
   struct pen_read_shape read[PEN_OPERANDS_MAX] = {{0}};
+  check_documents(e, op);
   for (int k = 0; k < pen_signature_of(op->row->kind)->input_count; k++) {
     sized.input[k] = input_value(e, op, k);
     read[k] = shape_of(e->graph, sized.input[k]);
@@ -169,6 +179,8 @@ static void append_attention(struct block_ops *e, const struct sized_op *sized) 
       pen_op_attention(e->graph, sized->op->from->output[0], input[0], input[1], input[2], input[3],
                        dim_of(sized, "heads"), dim_of(sized, "kv_heads"), dim_of(sized, "head_dim"),
                        dim_of(sized, "window"));
+  struct pen_op *made = &e->graph->forward.op[e->graph->forward.count - 1];
+  memcpy(made->real, sized->real, sizeof made->real);
 }
 
 static void append_op(struct block_ops *e, const struct pen_kind_op *op) {

@@ -266,6 +266,7 @@ static const char *check_reals(const struct matching *m, const double *real) {
     const char *name = m->signature->real[n];
     if (strcmp(name, "epsilon") == 0 && real[n] < 0) return "epsilon: 0 or more";
     if (strcmp(name, "theta") == 0 && real[n] <= 0) return "theta: above 0";
+    if (strcmp(name, "cap") == 0 && real[n] < 0) return "cap: 0 or more";
   }
   return NULL;
 }

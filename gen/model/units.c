@@ -50,7 +50,8 @@ static size_t past_attention(const struct pen_graph *graph, size_t first, size_t
   for (size_t i = first; i < past; i++) {
     const struct pen_op *op = &graph->forward.op[i];
     if (pen_op_reads(op, result)) end = i + 1;
-    if (op->kind == PEN_OP_ATTENTION || op->kind == PEN_OP_ATTENTION_QKV)
+    if (op->kind == PEN_OP_ATTENTION || op->kind == PEN_OP_ATTENTION_QKV ||
+        op->kind == PEN_OP_ATTENTION_FULL)
       result = op->operand[pen_signature_of(op->kind)->input_count];
   }
   return end;

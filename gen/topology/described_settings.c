@@ -42,7 +42,8 @@ static int64_t most_of_attention(const struct pen_description *d, const char *at
   for (size_t k = 0; k < d->kind_count; k++)
     for (size_t i = 0; i < d->kind[k].op_count; i++) {
       const struct pen_described_op *op = &d->kind[k].op[i];
-      for (size_t a = 0; a < op->attribute_count && !strcmp(op->row, "ATTENTION"); a++) {
+      const bool attends = strncmp(op->row, "ATTENTION", strlen("ATTENTION")) == 0;
+      for (size_t a = 0; a < op->attribute_count && attends; a++) {
         const double value = op->attribute[a].value;
         if (strcmp(op->attribute[a].name, attribute) != 0 || value < 1 ||
             value > PEN_DESCRIBED_EXTENT_MAX)

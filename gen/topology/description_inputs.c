@@ -142,6 +142,21 @@ static const struct pen_described_input *input_of(const struct pen_description *
   return NULL;
 }
 
+/* Whether an op reads other tokens than those before, by its row: it has sequences, but no
+ * documents, at whose starts it could begin. */
+static bool reads_later_tokens(const char *row) {
+  static const struct {
+    const char *name, *dims, *signature;
+  } rows[] = {
+#define PEN_OP(kind, dims, reals, signature, flops, meaning) {#kind, dims, signature},
+#include "kernels/ops.def"
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+    if (strcmp(rows[i].name, row) == 0)
+      return strstr(rows[i].dims, "batch") && !strstr(rows[i].signature, "starts");
+  return false;
+}
+
 /* Whether texts have the input as the op of that unit reads it. Sets what they have: the tokens, or
  * the targets. */
 static bool is_of_texts(const struct pen_description *d, size_t unit,
@@ -161,6 +176,7 @@ bool pen_description_reads_texts(const struct pen_description *d) {
   for (size_t u = 0; u < d->unit_count; u++)
     for (size_t i = 0; i < d->unit[u].kind->op_count; i++) {
       const struct pen_described_op *op = &d->unit[u].kind->op[i];
+      if (reads_later_tokens(op->row)) return false;
       for (size_t k = 0; k < op->operand_count; k++) {
         const struct pen_described_input *input = input_of(d, op->operand[k]);
         if (input && !is_of_texts(d, u, op, input, read)) return false;

@@ -1,6 +1,6 @@
-/* attention.cu: ATTENTION and ATTENTION_CACHED, and the same of fused products (_QKV), in f32,
- * without tensor cores, whose f32 is TF32: causal, grouped-query, online softmax (Milakov and
- * Gimelshein 2018; Dao 2023). The loop is that of attention_bf16.cu.
+/* attention.cu: ATTENTION and ATTENTION_CACHED, and the same of fused products (_QKV), which are
+ * causal, and ATTENTION_FULL, in f32, without tensor cores, whose f32 is TF32: grouped-query,
+ * online softmax (Milakov and Gimelshein 2018; Dao 2023). The loop is that of attention_bf16.cu.
  *
  * Launch: heads x (blocks of 64 queries, the longest first) x batch, 256 threads; blocks of 32
  * keys, from the first that the first query sees to the diagonal, rising. head_dim is at most 256.
@@ -42,9 +42,10 @@ __device__ inline float half_warp_sum(float x) {
 
 /* Scores become probabilities e^(score - maximum of the row), not normalized. A row that has seen
  * no key yet has the maximum -infinity. */
-template <int D, int R>
+template <int D, int R, bool GENERAL>
 __device__ inline void online_softmax(carried_f32<D, R> &carry, float scores[R][C], float *chance,
-                                      float scale, int first_key, int first_query) {
+                                      const attention_shape &s, const int32_t *mask, int first_key,
+                                      int first_query) {
 #pragma unroll
   for (int r = 0; r < R; r++) {
     const int row = team() * R + r;
@@ -52,8 +53,10 @@ __device__ inline void online_softmax(carried_f32<D, R> &carry, float scores[R][
 #pragma unroll
     for (int c = 0; c < C; c++) {
       const int key = first_key + place() + SIDE * c;
-      scores[r][c] =
-          key <= first_query + row && key >= carry.first[r] ? scores[r][c] * scale : -INFINITY;
+      if (GENERAL) scores[r][c] = cap_score(scores[r][c], s).score;
+      scores[r][c] = is_seen<GENERAL>(key, first_query + row, s, mask) && key >= carry.first[r]
+                         ? scores[r][c] * s.scale
+                         : -INFINITY;
       most = fmaxf(most, scores[r][c]);
     }
     most = half_warp_maximum(most);
@@ -71,15 +74,17 @@ __device__ inline void online_softmax(carried_f32<D, R> &carry, float scores[R][
   }
 }
 
-template <int D, int R>
+template <int D, int R, bool GENERAL>
 __device__ inline void write_output(const carried_f32<D, R> &carry, float *o, float *lse,
                                     const attention_shape &s, int first_query) {
 #pragma unroll
   for (int r = 0; r < R; r++) {
     const int row = team() * R + r;
-    const float sum = half_warp_sum(carry.sum[r]), factor = 1.0f / sum;
+    const float sum = half_warp_sum(carry.sum[r]);
+    const bool sees = !GENERAL || sum != 0;
+    const float factor = sees ? 1.0f / sum : 0.0f;
     if (first_query + row >= s.sequence) continue;
-    if (lse && place() == 0) lse[row] = carry.most[r] + logf(sum);
+    if (lse && place() == 0) lse[row] = sees ? carry.most[r] + logf(sum) : 0.0f;
 #pragma unroll
     for (int j = 0; j < D / SIDE; j++)
       if (place() + SIDE * j < s.head_dim)
@@ -89,7 +94,7 @@ __device__ inline void write_output(const carried_f32<D, R> &carry, float *o, fl
 
 /* 16 R queries of a head by a block of threads: q, o and lse are those of first_query, k, v and
  * starts those of the sequence. */
-template <int D, int R>
+template <int D, int R, bool GENERAL>
 __device__ inline void attend_queries(const attention_operands<float> &p, const attention_shape &s,
                                       int first_query) {
   enum { STRIDE = plain_tile<D>::STRIDE, QUERIES = SIDE * R };
@@ -97,8 +102,7 @@ __device__ inline void attend_queries(const attention_operands<float> &p, const 
   const plain_tile<D> q_tile = {(float *)shared}, k_tile = {q_tile.at + QUERIES * STRIDE},
                       v_tile = {k_tile.at + KEYS * STRIDE};
   float *const chance = v_tile.at + KEYS * STRIDE;
-  const int past = first_query + QUERIES < s.sequence ? first_query + QUERIES
-                                                      : s.sequence; /* the end of the keys */
+  const int past = past_seen<GENERAL>(first_query + QUERIES, s);
   carried_f32<D, R> carry = {};
 #pragma unroll
   for (int r = 0; r < R; r++) {
@@ -109,46 +113,51 @@ __device__ inline void attend_queries(const attention_operands<float> &p, const 
   for (int first_key = first_seen(p.starts, first_query, s) / KEYS * KEYS; first_key < past;
        first_key += KEYS) {
     __syncthreads(); /* the previous block is no longer read */
-    copy_plain<D, KEYS>(k_tile, p.k + first_key * s.k_row, s.k_row, s.sequence - first_key,
-                        s.head_dim);
-    copy_plain<D, KEYS>(v_tile, p.v + first_key * s.k_row, s.k_row, s.sequence - first_key,
-                        s.head_dim);
+    copy_plain<D, KEYS>(k_tile, p.k + first_key * s.k_row, s.k_row, s.keys - first_key, s.head_dim);
+    copy_plain<D, KEYS>(v_tile, p.v + first_key * s.k_row, s.k_row, s.keys - first_key, s.head_dim);
     __syncthreads();
     float scores[R][C];
     plain_products<D, R, C>(scores, q_tile, k_tile);
-    online_softmax<D, R>(carry, scores, chance, s.scale, first_key, first_query);
+    online_softmax<D, R, GENERAL>(carry, scores, chance, s, p.mask, first_key, first_query);
     __syncwarp(); /* one warp writes and reads a row */
     add_plain_products<D, R, KEYS>(carry.output, chance, CHANCE_STRIDE, v_tile);
     __syncwarp();
   }
-  write_output<D, R>(carry, p.o, p.lse, s, first_query);
+  write_output<D, R, GENERAL>(carry, p.o, p.lse, s, first_query);
 }
 
-template <int D>
+template <int D, bool GENERAL>
 __global__ void __launch_bounds__(THREADS) attend(attention_operands<float> p, attention_shape s) {
   enum { QUERIES = SIDE * R_OF_SEQUENCE };
   const int first_query = (int)(gridDim.y - 1 - blockIdx.y) * QUERIES;
-  attend_queries<D, R_OF_SEQUENCE>(sequence_block(p, s, first_query), s, first_query);
+  attend_queries<D, R_OF_SEQUENCE, GENERAL>(sequence_block(p, s, first_query), s, first_query);
 }
 
-template <int D>
+template <int D, bool GENERAL>
 __global__ void __launch_bounds__(THREADS)
     attend_cached(cached_operands<float> p, attention_shape s) {
   enum { QUERIES = SIDE * R_OF_CACHE };
   attention_operands<float> block;
   int first_query;
   if (take_cached(block, s, p, (int)blockIdx.y * QUERIES, QUERIES, first_query))
-    attend_queries<D, R_OF_CACHE>(block, s, first_query);
+    attend_queries<D, R_OF_CACHE, GENERAL>(block, s, first_query);
 }
 
-const struct attention_variant {
-  void (*kernel)(attention_operands<float>, attention_shape);
-  void (*cached)(cached_operands<float>, attention_shape);
+/* Kernels: the plain one and the general one. */
+struct attention_variant {
+  void (*kernel[2])(attention_operands<float>, attention_shape);
+  void (*cached[2])(cached_operands<float>, attention_shape);
   int head_dim;
-} variants[] = {{attend<32>, attend_cached<32>, 32},
-                {attend<64>, attend_cached<64>, 64},
-                {attend<128>, attend_cached<128>, 128},
-                {attend<256>, attend_cached<256>, 256}};
+};
+
+template <int D>
+constexpr attention_variant variant_of() {
+  return {
+      {attend<D, false>, attend<D, true>}, {attend_cached<D, false>, attend_cached<D, true>}, D};
+}
+
+const attention_variant variants[] = {variant_of<32>(), variant_of<64>(), variant_of<128>(),
+                                      variant_of<256>()};
 
 size_t shared_bytes(const attention_variant &v, int r) {
   const int queries = SIDE * r;
@@ -177,8 +186,8 @@ void launch(const struct pen_call *call, const attention_operands<float> &p,
   if (chosen == NULL) return;
   const dim3 grid((unsigned)dim[2], (unsigned)ceiling(dim[1], SIDE * R_OF_SEQUENCE),
                   (unsigned)dim[0]);
-  PEN_LAUNCH(chosen->kernel, grid, dim3(THREADS), shared_bytes(*chosen, R_OF_SEQUENCE),
-             call->stream, p, s);
+  PEN_LAUNCH(chosen->kernel[is_general(s)], grid, dim3(THREADS),
+             shared_bytes(*chosen, R_OF_SEQUENCE), call->stream, p, s);
 }
 
 void launch_cached(const struct pen_call *call, const cached_operands<float> &p,
@@ -188,8 +197,8 @@ void launch_cached(const struct pen_call *call, const cached_operands<float> &p,
   if (chosen == NULL) return;
   const dim3 grid((unsigned)dim[2], (unsigned)ceiling(dim[1], SIDE * R_OF_CACHE), (unsigned)dim[0]);
   launch_write_cache(call, p, s);
-  PEN_LAUNCH(chosen->cached, grid, dim3(THREADS), shared_bytes(*chosen, R_OF_CACHE), call->stream,
-             p, s);
+  PEN_LAUNCH(chosen->cached[is_general(s)], grid, dim3(THREADS), shared_bytes(*chosen, R_OF_CACHE),
+             call->stream, p, s);
 }
 
 size_t shared_of(const int64_t *dim, int r) {
@@ -200,12 +209,13 @@ size_t shared_of(const int64_t *dim, int r) {
 } /* namespace */
 
 void pen_cuda_attention_open(void) {
-  for (const attention_variant &v : variants) {
-    pen_cuda_allow_shared("shared memory for ATTENTION", (const void *)v.kernel,
-                          shared_bytes(v, R_OF_SEQUENCE));
-    pen_cuda_allow_shared("shared memory for ATTENTION_CACHED", (const void *)v.cached,
-                          shared_bytes(v, R_OF_CACHE));
-  }
+  for (const attention_variant &v : variants)
+    for (int general = 0; general < 2; general++) {
+      pen_cuda_allow_shared("shared memory for ATTENTION", (const void *)v.kernel[general],
+                            shared_bytes(v, R_OF_SEQUENCE));
+      pen_cuda_allow_shared("shared memory for ATTENTION_CACHED", (const void *)v.cached[general],
+                            shared_bytes(v, R_OF_CACHE));
+    }
 }
 
 size_t pen_cuda_attention_shared(const int64_t dim[PEN_DIMS_MAX]) {
@@ -217,17 +227,21 @@ size_t pen_cuda_attention_cached_shared(const int64_t dim[PEN_DIMS_MAX]) {
 }
 
 void pen_cuda_attention(const struct pen_call *call) {
-  launch(call, operands_of<float>(call), shape_of(call->dim));
+  launch(call, operands_of<float>(call), shape_of(call));
+}
+
+void pen_cuda_attention_full(const struct pen_call *call) {
+  launch(call, full_operands_of<float>(call), full_shape_of(call));
 }
 
 void pen_cuda_attention_qkv(const struct pen_call *call) {
-  launch(call, qkv_operands_of<float>(call), qkv_shape_of(call->dim));
+  launch(call, qkv_operands_of<float>(call), qkv_shape_of(call));
 }
 
 void pen_cuda_attention_cached(const struct pen_call *call) {
-  launch_cached(call, cached_operands_of<float>(call), shape_of(call->dim));
+  launch_cached(call, cached_operands_of<float>(call), shape_of(call));
 }
 
 void pen_cuda_attention_cached_qkv(const struct pen_call *call) {
-  launch_cached(call, cached_qkv_operands_of<float>(call), cached_qkv_shape_of(call->dim));
+  launch_cached(call, cached_qkv_operands_of<float>(call), cached_qkv_shape_of(call));
 }

@@ -10,24 +10,46 @@
 struct attention_shape {
   int sequence, heads, group, head_dim; /* group: query heads of a key-value head */
   int window;                           /* how many keys a query sees at most */
+  int keys, later; /* of a sequence; how many of them after its own place a query sees */
   int64_t q_row, k_row, o_row; /* elements between positions: of q and dq; of k, v, dk and dv; of o
                                   and do */
   float scale;                 /* of the scores: 1/sqrt(head_dim) */
+  float cap;                   /* of the scores before that; 0: none */
 };
 
-static inline attention_shape shape_of(const int64_t *dim) {
-  const int64_t q_row = dim[2] * dim[4];
-  return {(int)dim[1],     (int)dim[2], (int)(dim[2] / dim[3]),
-          (int)dim[4],     (int)dim[5], q_row,
-          dim[3] * dim[4], q_row,       (float)(1 / sqrt((double)dim[4]))};
+static inline attention_shape shape_of(const struct pen_call *call) {
+  const int64_t *const dim = call->dim, q_row = dim[2] * dim[4];
+  return {(int)dim[1],
+          (int)dim[2],
+          (int)(dim[2] / dim[3]),
+          (int)dim[4],
+          (int)dim[5],
+          (int)dim[1],
+          0,
+          q_row,
+          dim[3] * dim[4],
+          q_row,
+          (float)(1 / sqrt((double)dim[4])),
+          (float)(call->real[0] * sqrt((double)dim[4]))};
 }
 
 /* The same of rows that have the heads of q, k and v. */
-static inline attention_shape qkv_shape_of(const int64_t *dim) {
-  attention_shape s = shape_of(dim);
-  s.q_row = s.k_row = dim[6] * dim[4];
+static inline attention_shape qkv_shape_of(const struct pen_call *call) {
+  attention_shape s = shape_of(call);
+  s.q_row = s.k_row = call->dim[6] * call->dim[4];
   return s;
 }
+
+/* The same of ATTENTION_FULL: all queries see all keys. */
+static inline attention_shape full_shape_of(const struct pen_call *call) {
+  attention_shape s = shape_of(call);
+  s.keys = s.later = (int)call->dim[5];
+  s.window = s.sequence + s.keys;
+  return s;
+}
+
+/* Which of two kernels a launch has: the plain one is causal, without a cap and a mask. */
+static inline bool is_general(const attention_shape &s) { return s.later > 0 || s.cap > 0; }
 
 /* Where k and v are in such a row. */
 static inline int64_t k_of_row(const int64_t *dim) { return dim[2] * dim[4]; }
@@ -39,13 +61,26 @@ struct attention_operands {
   const int32_t *starts; /* may be null */
   T *o;
   float *lse;
+  const int32_t *mask; /* of keys: 0 where they are hidden; may be null */
 };
 
 template <class T>
 static inline attention_operands<T> operands_of(const struct pen_call *call) {
-  return {(const T *)call->operand[0], (const T *)call->operand[1],
-          (const T *)call->operand[2], (const int32_t *)call->operand[3],
-          (T *)call->operand[4],       (float *)call->operand[5]};
+  return {(const T *)call->operand[0],
+          (const T *)call->operand[1],
+          (const T *)call->operand[2],
+          (const int32_t *)call->operand[3],
+          (T *)call->operand[4],
+          (float *)call->operand[5],
+          NULL};
+}
+
+template <class T>
+static inline attention_operands<T> full_operands_of(const struct pen_call *call) {
+  attention_operands<T> p = operands_of<T>(call);
+  p.starts = NULL;
+  p.mask = (const int32_t *)call->operand[3];
+  return p;
 }
 
 template <class T>
@@ -56,7 +91,8 @@ static inline attention_operands<T> qkv_operands_of(const struct pen_call *call)
           qkv + v_of_row(call->dim),
           (const int32_t *)call->operand[1],
           (T *)call->operand[2],
-          (float *)call->operand[3]};
+          (float *)call->operand[3],
+          NULL};
 }
 
 /* The first key that a query sees: the start of its document or of its window. It rises along a
@@ -69,6 +105,32 @@ static __device__ inline int first_seen(const int32_t *starts, int query,
   return start > of_window ? start : of_window;
 }
 
+/* Past the last key that the queries before `past` see. */
+template <bool GENERAL>
+static __device__ inline int past_seen(int past, const attention_shape &s) {
+  const int seen = past + (GENERAL ? s.later : 0);
+  return seen < s.keys ? seen : s.keys;
+}
+
+/* Whether a query sees a key, but for the start of its document or window. */
+template <bool GENERAL>
+static __device__ inline bool is_seen(int key, int query, const attention_shape &s,
+                                      const int32_t *mask) {
+  if (!GENERAL) return key <= query;
+  return key < past_seen<true>(query + 1, s) && (mask == NULL || mask[key] != 0);
+}
+
+/* A score, capped, with the derivative of that. */
+struct capped_score {
+  float score, slope;
+};
+
+static __device__ inline capped_score cap_score(float score, const attention_shape &s) {
+  if (s.cap == 0) return {score, 1.0f};
+  const float t = tanhf(score / s.cap);
+  return {t * s.cap, 1.0f - t * t};
+}
+
 /* What the thread block of a head and a sequence, which are its x and z, reads and writes from that
  * query on. */
 template <class T>
@@ -77,13 +139,14 @@ static __device__ inline attention_operands<T> sequence_block(const attention_op
                                                               int first_query) {
   const int head = (int)blockIdx.x;
   const int64_t batch = blockIdx.z, row = batch * s.sequence + first_query,
-                k_from = batch * s.sequence * s.k_row + head / s.group * s.head_dim;
+                k_from = batch * s.keys * s.k_row + head / s.group * s.head_dim;
   return {p.q + row * s.q_row + head * s.head_dim,
           p.k + k_from,
           p.v + k_from,
           p.starts ? p.starts + batch * s.sequence : NULL,
           p.o + row * s.o_row + head * s.head_dim,
-          p.lse + (batch * s.heads + head) * s.sequence + first_query};
+          p.lse + (batch * s.heads + head) * s.sequence + first_query,
+          p.mask ? p.mask + batch * s.keys : NULL};
 }
 
 /* ---- over a cache ---- */
@@ -126,9 +189,9 @@ static inline cached_operands<T> cached_qkv_operands_of(const struct pen_call *c
 }
 
 /* Of rows that have the heads of q, k and v; k_row is that of the cache. */
-static inline attention_shape cached_qkv_shape_of(const int64_t *dim) {
-  attention_shape s = shape_of(dim);
-  s.q_row = dim[8] * dim[4];
+static inline attention_shape cached_qkv_shape_of(const struct pen_call *call) {
+  attention_shape s = shape_of(call);
+  s.q_row = call->dim[8] * call->dim[4];
   return s;
 }
 
@@ -158,8 +221,8 @@ static inline void launch_write_cache(const struct pen_call *call, const cached_
 }
 
 /* What a block of threads attends to: `row` is the first of its queries among the new tokens.
- * Positions count from the start of the text, and s.sequence is where they end. A sequence without
- * a slot gets zeros, of up to `queries` rows: false. */
+ * Positions count from the start of the text, and s.sequence and s.keys are where they end. A
+ * sequence without a slot gets zeros, of up to `queries` rows: false. */
 template <class T>
 static __device__ inline bool take_cached(attention_operands<T> &block, attention_shape &s,
                                           const cached_operands<T> &p, int row, int queries,
@@ -175,9 +238,14 @@ static __device__ inline bool take_cached(attention_operands<T> &block, attentio
   }
   const int first = -p.starts[batch * tokens];
   const int64_t k_from = slot * p.positions * s.k_row + head / s.group * s.head_dim;
-  block = {
-      p.q + from * s.q_row + head * s.head_dim, p.keys + k_from, p.values + k_from, NULL, o, NULL};
-  s.sequence = first + tokens;
+  block = {p.q + from * s.q_row + head * s.head_dim,
+           p.keys + k_from,
+           p.values + k_from,
+           NULL,
+           o,
+           NULL,
+           NULL};
+  s.sequence = s.keys = first + tokens;
   first_query = first + row;
   return true;
 }
@@ -210,7 +278,7 @@ static inline void launch_delta(const struct pen_call *call, const T *o) {
   const int64_t vectors = call->dim[0] * call->dim[1] * call->dim[2];
   PEN_LAUNCH(sum_delta<T>, dim3((unsigned)ceiling(vectors, THREADS / WARP)), dim3(THREADS), 0,
              call->stream, (float *)call->workspace, (const T *)call->operand[0], o, vectors,
-             shape_of(call->dim));
+             shape_of(call));
 }
 
 /* Where dq is computed: in the workspace if it replaces q, which the kernel of dk and dv reads

@@ -420,8 +420,9 @@ void execute(attention_plan &plan, const struct pen_call *call) {
 
 void run(const struct pen_call *call) {
   attention_plan &plan = *(attention_plan *)call->prepared;
-  const bool has_documents = call->operand[plan.layout->starts] != nullptr;
-  if (plan.graph == nullptr || has_documents) {
+  const bool has_documents = call->operand[plan.layout->starts] != nullptr,
+             has_cap = call->real[0] != 0;
+  if (plan.graph == nullptr || has_documents || has_cap) {
     plan.layout->own(call);
     return;
   }

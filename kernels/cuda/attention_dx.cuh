@@ -11,6 +11,7 @@ struct operands {
   const float *lse, *delta;
   T *dq, *dk, *dv;
   const int32_t *starts; /* may be null */
+  const int32_t *mask;   /* of keys: 0 where they are hidden; may be null */
 };
 
 template <class T>
@@ -25,7 +26,16 @@ static inline operands<T> dx_operands_of(const struct pen_call *call) {
           (T *)dq_place(call),
           (T *)call->operand[8],
           (T *)call->operand[9],
-          (const int32_t *)call->operand[6]};
+          (const int32_t *)call->operand[6],
+          NULL};
+}
+
+template <class T>
+static inline operands<T> full_dx_operands_of(const struct pen_call *call) {
+  operands<T> p = dx_operands_of<T>(call);
+  p.mask = p.starts;
+  p.starts = NULL;
+  return p;
 }
 
 template <class T>
@@ -43,7 +53,14 @@ static inline operands<T> qkv_dx_operands_of(const struct pen_call *call) {
           dqkv,
           dqkv + k_at,
           dqkv + v_at,
-          (const int32_t *)call->operand[4]};
+          (const int32_t *)call->operand[4],
+          NULL};
+}
+
+/* How many rows a sequence has of keys, or of queries. */
+template <bool KEYS>
+__device__ inline int rows_in(const attention_shape &s) {
+  return KEYS ? s.keys : s.sequence;
 }
 
 /* The rows of a head from a position on, and the elements between two. */
@@ -63,14 +80,15 @@ struct row_pair {
         second(rows_of(KEYS ? p.v : p.dout, KEYS ? s.k_row : s.o_row, s, batch, head, row)) {}
   __device__ static head_rows<T> rows_of(const T *x, int64_t apart, const attention_shape &s,
                                          int64_t batch, int head, int row) {
-    return {x + (batch * s.sequence + row) * apart + head * s.head_dim, apart};
+    return {x + (batch * rows_in<KEYS>(s) + row) * apart + head * s.head_dim, apart};
   }
 };
 
 /* The inner loop of a block of threads: each step has a head and the first of INNER rows. Keys
- * begin with the first that the first outer query sees. Queries end where none sees the last outer
+ * begin with the first that the first outer query sees. Queries begin with the first that sees the
+ * first outer key, and end where none sees the last outer
  * key, by its window or its document: starts rise, so that a binary search finds the end. */
-template <int OUTER, int INNER, bool KEYS_OUTER>
+template <int OUTER, int INNER, bool KEYS_OUTER, bool GENERAL>
 struct inner_loop {
   struct step_place {
     int head, row;
@@ -79,9 +97,12 @@ struct inner_loop {
   int past, steps;
   __device__ inner_loop(const attention_shape &s, const int32_t *starts, int first_row) {
     first.head = (int)blockIdx.x * (KEYS_OUTER ? s.group : 1);
-    first.row = (KEYS_OUTER ? first_row : first_seen(starts, first_row, s)) / INNER * INNER;
-    past = first_row + OUTER + (KEYS_OUTER ? s.window - 1 : 0);
-    if (past > s.sequence) past = s.sequence;
+    const int asks = !GENERAL || s.later == 0 ? first_row
+                     : first_row > s.later    ? first_row - s.later
+                                              : 0;
+    first.row = (KEYS_OUTER ? asks : first_seen(starts, first_row, s)) / INNER * INNER;
+    past = first_row + OUTER + (KEYS_OUTER ? s.window - 1 : GENERAL ? s.later : 0);
+    if (past > rows_in<!KEYS_OUTER>(s)) past = rows_in<!KEYS_OUTER>(s);
     int blocks = (past - first.row + INNER - 1) / INNER;
     if (KEYS_OUTER && starts) {
       int past_last = blocks;

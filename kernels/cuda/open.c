@@ -124,6 +124,11 @@ static void check_shared_memory(enum pen_op_kind kind, enum pen_dtype dtype,
                             {pen_cuda_attention_shared, pen_cuda_attention_bf16_shared}},
       [PEN_OP_ATTENTION_DX] = {"ATTENTION_DX",
                                {pen_cuda_attention_dx_shared, pen_cuda_attention_dx_bf16_shared}},
+      [PEN_OP_ATTENTION_FULL] = {"ATTENTION_FULL",
+                                 {pen_cuda_attention_shared, pen_cuda_attention_bf16_shared}},
+      [PEN_OP_ATTENTION_FULL_DX] = {"ATTENTION_FULL_DX",
+                                    {pen_cuda_attention_dx_shared,
+                                     pen_cuda_attention_dx_bf16_shared}},
       [PEN_OP_ATTENTION_QKV] = {"ATTENTION_QKV",
                                 {pen_cuda_attention_shared, pen_cuda_attention_bf16_shared}},
       [PEN_OP_ATTENTION_QKV_DX] = {"ATTENTION_QKV_DX",
@@ -153,6 +158,7 @@ static void check_grid(enum pen_op_kind kind, const int64_t dim[PEN_DIMS_MAX]) {
   enum { GRID_Z_MAX = 65535 };
   char why[80];
   const int attends = kind == PEN_OP_ATTENTION || kind == PEN_OP_ATTENTION_DX ||
+                      kind == PEN_OP_ATTENTION_FULL || kind == PEN_OP_ATTENTION_FULL_DX ||
                       kind == PEN_OP_ATTENTION_QKV || kind == PEN_OP_ATTENTION_QKV_DX;
   if (!attends || dim[0] <= GRID_Z_MAX) return;
   snprintf(why, sizeof why, "%lld sequences in a microbatch, and a grid allows %d",

@@ -1,6 +1,7 @@
 """The loss and gradient norm of a description, in f64 by PyTorch's own operators: the figures of tests/models/losses.txt.
 
-described_torch.py MODEL.json WEIGHTS.safetensors TOKENS SEQUENCE SEQUENCES: prints LOSS NORM of the first sequences of the tokens."""
+described_torch.py MODEL.json WEIGHTS.safetensors TOKENS SEQUENCE SEQUENCES: prints LOSS NORM of the first sequences of the tokens. Inputs by name are those of
+samples.py: tokens, targets, and numbers of each token."""
 import json
 import math
 import struct
@@ -53,11 +54,23 @@ def rope(at, x, angle, starts):
     return torch.cat((low * angle.cos() - high * angle.sin(), high * angle.cos() + low * angle.sin()), -1).flatten(2)
 
 
-def attention(at, q, k, v, starts):
+def attend(at, q, k, v, seen):
     q, k, v = (heads_of(x, at["head_dim"]).transpose(1, 2) for x in (q, k, v))
     k, v = (x.repeat_interleave(at["heads"] // at["kv_heads"], 1) for x in (k, v))
-    mask = torch.ones(SEQUENCE, SEQUENCE, dtype=torch.bool).tril().triu(1 - at.get("window", SEQUENCE))
-    return F.scaled_dot_product_attention(q, k, v, mask).transpose(1, 2).flatten(2)
+    if "cap" in at:
+        scores = at["cap"] * torch.tanh(q @ k.transpose(2, 3) / math.sqrt(at["head_dim"]) / at["cap"])
+        o = scores.masked_fill(~seen, -math.inf).softmax(-1) @ v
+    else:
+        o = F.scaled_dot_product_attention(q, k, v, seen)
+    return o.transpose(1, 2).flatten(2)
+
+
+def attention(at, q, k, v, starts):
+    return attend(at, q, k, v, torch.ones(SEQUENCE, SEQUENCE, dtype=torch.bool).tril().triu(1 - at.get("window", SEQUENCE)))
+
+
+def attention_full(at, q, k, v, mask=None):
+    return attend(at, q, k, v, torch.ones(1, 1, 1, SEQUENCE, dtype=torch.bool) if mask is None else mask[:, None, None] != 0)
 
 
 # Each step of a program of POINTWISE; comparisons have no gradient.
@@ -90,6 +103,7 @@ ROWS = {
     "ROPE_TABLE": rope_table,
     "ROPE": rope,
     "ATTENTION": attention,
+    "ATTENTION_FULL": attention_full,
     "SWIGLU": lambda at, gate, up: F.silu(gate) * up,
     "GEGLU": lambda at, gate, up: F.gelu(gate, approximate="tanh") * up,
     "GELU": lambda at, x: F.gelu(x),
@@ -117,7 +131,7 @@ def units_of(model):
 
 def loss_of(model, weights, inputs):
     tied = {weight["tied"]: weight["name"] for weight in model["weights"] if "tied" in weight}
-    value = {entry["name"]: inputs.get(entry["from"]) for entry in model["inputs"]}
+    value = {entry["name"]: inputs.get(entry.get("from", entry["name"]), inputs["numbers"]) for entry in model["inputs"]}
     x = None
     for kind, prefix in units_of(model):
         described = model["kinds"][kind]
@@ -134,6 +148,8 @@ def loss_of(model, weights, inputs):
 SEQUENCE = int(sys.argv[4])
 weights = read_weights(sys.argv[2])
 tokens, targets = read_windows(sys.argv[3], SEQUENCE, int(sys.argv[5]))
-loss = loss_of(json.load(open(sys.argv[1])), weights, {"tokens": tokens, "targets": targets})
+window, place = torch.arange(len(tokens))[:, None], torch.arange(SEQUENCE)
+numbers = (31 * window + 7 * place + place // 5) % 4
+loss = loss_of(json.load(open(sys.argv[1])), weights, {"tokens": tokens, "targets": targets, "numbers": numbers})
 loss.backward()
 print(repr(loss.item()), repr(math.sqrt(sum(float((weight.grad ** 2).sum()) for weight in weights.values()))))

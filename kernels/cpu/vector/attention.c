@@ -1,5 +1,6 @@
-/* attention.c: ATTENTION and ATTENTION_CACHED, and the same of fused products (_QKV): causal,
- * grouped-query, by blocks, with an online softmax (Milakov 2018; Dao et al. 2022).
+/* attention.c: ATTENTION and ATTENTION_CACHED, and the same of fused products (_QKV), which are
+ * causal, and ATTENTION_FULL: grouped-query, by blocks, with an online softmax (Milakov 2018; Dao
+ * et al. 2022).
  *
  * Loops: sequence, key-value head, query head of its group, block of QUERY_BLOCK queries, block of
  * KEY_BLOCK keys. A pair of blocks takes three steps: scores = q k^T in tiles; each row of scores
@@ -23,6 +24,7 @@
 #include "kernels/cpu/threads.h"
 #include "kernels/cpu/vector/functions.h"
 #include "kernels/cpu/vector/isa.h"
+#include "kernels/cpu/vector/step_functions.h"
 #include "kernels/cpu/vector/tile.h"
 
 enum {
@@ -35,22 +37,32 @@ _Static_assert(NUMBERS == 1 || LANES % ROWS == 0,
                "the last keys that a tile's queries see stand in one vector");
 
 struct attention_block {
-  element *keys, *values;
+  element *key_panels, *values;
   const int32_t *starts; /* the starts of the sequence; null: one document */
+  const int32_t *mask;   /* 0 for keys of the sequence that are hidden; null: none is */
   element *query;
   float *output, *scores;
   float most[QUERY_BLOCK], sum[QUERY_BLOCK]; /* over the keys so far, by query */
   float factor; /* with pairs: the factor of scores, log2(e)/sqrt(head_dim) */
+  float cap;    /* of scores as they are computed; 0: none */
   size_t head_dim, stride, query_stride, window;
+  size_t keys, later; /* of the sequence; how many of them after its own place a query sees */
   size_t first_query, query_count;
   struct ahead next_query, own_output;
 };
 
 static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 
-/* How many keys of the block that starts at `first` are not after the query. */
-static size_t visible(size_t query, size_t first) {
-  return query < first ? 0 : least(query - first + 1, KEY_BLOCK);
+/* Past the last key that a row's query sees. */
+static size_t past_of(const struct attention_block *b, size_t row) {
+  return least(b->first_query + row + b->later + 1, b->keys);
+}
+
+/* How many keys of the block that starts at `first` are not after those that the row's query sees.
+ */
+static size_t visible(const struct attention_block *b, size_t row, size_t first) {
+  const size_t past = past_of(b, row);
+  return past < first ? 0 : least(past - first, KEY_BLOCK);
 }
 
 /* The first key that a row's query sees, of its document and its window; it rises from row to row.
@@ -69,14 +81,30 @@ static size_t hidden(const struct attention_block *b, size_t row, size_t first) 
 
 static void compute_scores(const struct attention_block *b, size_t first_key) {
   static const float no_offset[ROWS];
-  const size_t end = visible(b->first_query + b->query_count - 1, first_key),
-               steps = steps_of(b->head_dim);
+  const size_t end = visible(b, b->query_count - 1, first_key), steps = steps_of(b->head_dim);
   for (size_t j = 0; j < end; j += PANEL)
     for (size_t r = 0; r < b->query_count; r += ROWS)
-      if (b->first_query + r + ROWS > first_key + j && hidden(b, r, first_key) < j + PANEL)
+      if (b->first_query + r + ROWS + b->later > first_key + j &&
+          hidden(b, r, first_key) < j + PANEL)
         (b->query_count == 1 ? product_row : product)(
             b->scores + r * SCORE_STRIDE + j, SCORE_STRIDE, steps, b->query + r * b->query_stride,
-            b->query_stride, b->keys + (first_key + j) * steps, no_offset);
+            b->query_stride, b->key_panels + (first_key + j) * steps, no_offset);
+}
+
+/* Caps the scores of a row from `begin` to `count`, as vectors, and gives hidden keys -infinity. */
+TILE_FUNCTION void adjust_row(const struct attention_block *b, float *s, size_t first_key,
+                              size_t begin, size_t count) {
+  const float unit = 1.0f / b->cap;
+  for (size_t j = begin; j < count; j += LANES) {
+    vf x = load(s + j);
+    if (b->cap > 0) x = step_tanh(x * unit) * b->cap;
+    if (b->mask) {
+      vi shown = {0};
+      memcpy(&shown, b->mask + first_key + j, least(LANES, count - j) * sizeof *b->mask);
+      x = choose(shown != 0, x, splat(-INFINITY));
+    }
+    store(s + j, x);
+  }
 }
 
 /* `many` vectors of scores s become powers p = 2^(factor (s - maximum)); shift = factor * maximum.
@@ -125,11 +153,12 @@ inline_always void clear_hidden(float *p, size_t begin, size_t from, size_t coun
 
 /* One row of scores from `begin` to `end`: those from `from` to `count` become powers, the others
  * 0. */
-static void online_softmax_row(struct attention_block *b, size_t row, size_t begin, size_t from,
-                               size_t count, size_t end) {
+static void online_softmax_row(struct attention_block *b, size_t row, size_t first_key,
+                               size_t begin, size_t from, size_t count, size_t end) {
   float *s = b->scores + row * SCORE_STRIDE;
   number *p = (number *)s; /* p is never written before s is read there */
   size_t j = from / LANES * LANES;
+  if (b->cap > 0 || b->mask) adjust_row(b, s, first_key, j, count);
   mask(s, j, from, count, count, -INFINITY);
   vf high = splat(b->most[row]), sum = {0};
   for (size_t i = j; i < count; i += LANES) high = maximum(load(s + i), high);
@@ -152,13 +181,11 @@ static void attend_key_block(struct attention_block *b, size_t first_key) {
   compute_scores(b, first_key);
   for (size_t r = 0; r < b->query_count; r += ROWS) {
     const size_t last = least(r + ROWS, b->query_count) - 1;
-    const size_t end = visible(b->first_query + last, first_key),
-                 begin = hidden(b, r, first_key) / LANES * LANES;
+    const size_t end = visible(b, last, first_key), begin = hidden(b, r, first_key) / LANES * LANES;
     for (size_t row = r; row <= last && begin < end; row++) {
-      const size_t count = visible(b->first_query + row, first_key),
-                   from = hidden(b, row, first_key);
+      const size_t count = visible(b, row, first_key), from = hidden(b, row, first_key);
       if (from < count)
-        online_softmax_row(b, row, begin, from, count, end);
+        online_softmax_row(b, row, first_key, begin, from, count, end);
       else
         memset((number *)(b->scores + row * SCORE_STRIDE) + begin, 0,
                (end - begin) * sizeof(number));
@@ -166,9 +193,9 @@ static void attend_key_block(struct attention_block *b, size_t first_key) {
   }
   for (size_t c = 0; c < b->head_dim; c += PANEL)
     for (size_t r = 0; r < b->query_count; r += ROWS) {
-      const size_t end = visible(b->first_query + least(r + ROWS, b->query_count) - 1, first_key);
+      const size_t end = visible(b, least(r + ROWS, b->query_count) - 1, first_key);
       const size_t begin = hidden(b, r, first_key) / LANES * LANES;
-      if (first_key + KEY_BLOCK > b->first_query) {
+      if (first_key + KEY_BLOCK >= past_of(b, 0)) {
         const size_t step = (c / PANEL * QUERY_BLOCK + r) / ROWS;
         prefetch_ahead(&b->next_query, step), prefetch_ahead(&b->own_output, step);
       }
@@ -192,10 +219,12 @@ static void load_queries(struct attention_block *b, const stored *q, size_t q_ro
 
 static void write_output(const struct attention_block *b, stored *o, size_t o_row, float *lse) {
   for (size_t r = 0; r < b->query_count; r++) {
-    const float factor = 1.0f / b->sum[r];
+    const int sees = !b->mask || b->sum[r] != 0;
+    const float factor = sees ? 1.0f / b->sum[r] : 0;
     for (size_t i = 0; i < b->head_dim; i += LANES)
       store_n(o + r * o_row + i, load(b->output + r * b->stride + i) * factor, b->head_dim - i);
-    lse[r] = (float)((double)b->most[r] * (double)b->factor * M_LN2 + log((double)b->sum[r]));
+    lse[r] =
+        sees ? (float)((double)b->most[r] * (double)b->factor * M_LN2 + log((double)b->sum[r])) : 0;
   }
 }
 
@@ -205,11 +234,12 @@ static struct attention_block divide_workspace(const struct pen_call *call, size
   const size_t head_dim = (size_t)call->dim[4];
   struct attention_block b = {
       .head_dim = head_dim,
-      .window = (size_t)call->dim[5],
+      .keys = positions,
       .stride = copy_stride(head_dim),
       .query_stride = copy_stride(steps_of(head_dim)),
       .factor = NUMBERS == 1 ? 1.0f : (float)(M_LOG2E / sqrt((double)head_dim))};
-  b.keys = allocate_lines(space, round_up(positions, PANEL) * steps_of(head_dim));
+  b.cap = (float)(call->real[0] * M_LOG2E) / b.factor;
+  b.key_panels = allocate_lines(space, round_up(positions, PANEL) * steps_of(head_dim));
   b.values = allocate_lines(space, steps_of(round_up(positions, PANEL)) * b.stride);
   b.query = allocate_lines(space, QUERY_BLOCK * b.query_stride);
   b.output = allocate_lines(space, QUERY_BLOCK * b.stride);
@@ -227,17 +257,25 @@ static struct attention_block block_of_thread(const struct pen_call *call, size_
 /* Copies a key-value head with `seen` keys, rows k_row apart. */
 static void load_head(const struct attention_block *b, const stored *k, const stored *v,
                       size_t k_row, size_t seen) {
-  copy_panels(b->keys, k, k_row, seen, round_up(seen, PANEL), b->head_dim);
+  copy_panels(b->key_panels, k, k_row, seen, round_up(seen, PANEL), b->head_dim);
   copy_steps(b->values, v, k_row, seen, seen, b->head_dim);
+}
+
+/* Whether the block of keys that starts at `first` has one that is not hidden. */
+static int shows_any(const struct attention_block *b, size_t first) {
+  const size_t past = least(first + KEY_BLOCK, b->keys);
+  int any = !b->mask;
+  for (size_t key = first; !any && key < past; key++) any = b->mask[key] != 0;
+  return any;
 }
 
 /* Computes a block of queries from q to o and lse. */
 static void attend_queries(struct attention_block *b, const stored *q, size_t q_row, stored *o,
                            size_t o_row, size_t query_count, float *lse) {
   load_queries(b, q, q_row, query_count);
-  for (size_t key = start_of(b, 0) / KEY_BLOCK * KEY_BLOCK; key < b->first_query + b->query_count;
+  for (size_t key = start_of(b, 0) / KEY_BLOCK * KEY_BLOCK; key < past_of(b, query_count - 1);
        key += KEY_BLOCK)
-    attend_key_block(b, key);
+    if (shows_any(b, key)) attend_key_block(b, key);
   write_output(b, o, o_row, lse);
 }
 
@@ -245,10 +283,11 @@ static void attend_queries(struct attention_block *b, const stored *q, size_t q_
 struct attention_call {
   const struct pen_call *call;
   const stored *q, *k, *v;
-  const int32_t *starts;
+  const int32_t *starts, *mask;
   stored *o;
   float *lse;
   size_t q_row, k_row;
+  size_t keys, later, window; /* see struct attention_block */
 };
 
 /* A tile is a block of queries of a head of a sequence. */
@@ -259,14 +298,18 @@ static void attend_tiles(const void *context, size_t thread, size_t first, size_
                kv_heads = (size_t)call->dim[3], head_dim = (size_t)call->dim[4];
   const size_t o_row = heads * head_dim, group = heads / kv_heads,
                blocks = (sequence + QUERY_BLOCK - 1) / QUERY_BLOCK;
-  struct attention_block b = block_of_thread(call, sequence, thread);
+  struct attention_block b = block_of_thread(call, p->keys, thread);
+  b.window = p->window;
+  b.later = p->later;
   for (size_t tile = first; tile < past; tile++) {
-    const size_t i = tile / blocks, row = i / heads * sequence, head = i % heads;
+    const size_t i = tile / blocks, row = i / heads * sequence, head = i % heads,
+                 key = i / heads * p->keys;
     if (tile == first || tile % (group * blocks) == 0) {
-      const size_t at = row * p->k_row + head / group * head_dim;
-      load_head(&b, p->k + at, p->v + at, p->k_row, sequence);
+      const size_t at = key * p->k_row + head / group * head_dim;
+      load_head(&b, p->k + at, p->v + at, p->k_row, p->keys);
     }
     b.starts = p->starts ? p->starts + row : NULL;
+    b.mask = p->mask ? p->mask + key : NULL;
     b.first_query = tile % blocks * QUERY_BLOCK;
     const size_t q_at = (row + b.first_query) * p->q_row + head * head_dim,
                  o_at = (row + b.first_query) * o_row + head * head_dim,
@@ -296,7 +339,25 @@ void PEN_NAME(attention)(const struct pen_call *call) {
                                   .o = call->operand[4],
                                   .lse = call->operand[5],
                                   .q_row = (size_t)(call->dim[2] * call->dim[4]),
-                                  .k_row = (size_t)(call->dim[3] * call->dim[4])});
+                                  .k_row = (size_t)(call->dim[3] * call->dim[4]),
+                                  .keys = (size_t)call->dim[1],
+                                  .window = (size_t)call->dim[5]});
+}
+
+void PEN_NAME(attention_full)(const struct pen_call *call) {
+  const size_t sequence = (size_t)call->dim[1], keys = (size_t)call->dim[5];
+  attend(&(struct attention_call){.call = call,
+                                  .q = call->operand[0],
+                                  .k = call->operand[1],
+                                  .v = call->operand[2],
+                                  .mask = call->operand[3],
+                                  .o = call->operand[4],
+                                  .lse = call->operand[5],
+                                  .q_row = (size_t)(call->dim[2] * call->dim[4]),
+                                  .k_row = (size_t)(call->dim[3] * call->dim[4]),
+                                  .keys = keys,
+                                  .later = keys,
+                                  .window = sequence + keys});
 }
 
 void PEN_NAME(attention_qkv)(const struct pen_call *call) {
@@ -311,7 +372,9 @@ void PEN_NAME(attention_qkv)(const struct pen_call *call) {
                                   .o = call->operand[2],
                                   .lse = call->operand[3],
                                   .q_row = row,
-                                  .k_row = row});
+                                  .k_row = row,
+                                  .keys = (size_t)call->dim[1],
+                                  .window = (size_t)call->dim[5]});
 }
 
 /* ---- over a cache ---- */
@@ -342,6 +405,7 @@ static void attend_cached(const void *context, size_t thread, size_t first_head,
                head_dim = (size_t)call->dim[4], seen = s->first + (size_t)call->dim[1];
   const size_t q_row = s->of->q_row, o_row = heads * head_dim, group = heads / kv_heads;
   struct attention_block b = block_of_thread(call, (size_t)call->dim[7], thread);
+  b.window = (size_t)call->dim[5];
   float lse[QUERY_BLOCK];
   for (size_t head = first_head; head < past_head; head++) {
     if (head == first_head || head % group == 0) {

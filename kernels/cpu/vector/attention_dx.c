@@ -1,8 +1,9 @@
-/* attention_dx.c: ATTENTION_DX and ATTENTION_QKV_DX: the gradient of ATTENTION, with probabilities
- * recomputed by blocks from lse (Dao et al. 2022).
+/* attention_dx.c: ATTENTION_DX, ATTENTION_QKV_DX and ATTENTION_FULL_DX: the gradient of ATTENTION,
+ * with probabilities recomputed by blocks from lse (Dao et al. 2022).
  *
  * With s = q k^T/sqrt(head_dim), p = e^(s - lse) and delta = sum of do o over a row:
  *     dv += p^T do,   ds = p (do v^T - delta)/sqrt(head_dim),   dq = ds k,   dk += ds^T q.
+ * A cap makes s = cap t, t = tanh(q k^T/(sqrt(head_dim) cap)), and multiplies ds by 1 - t^2.
  * Loops: sequence, key-value head, query head of its group, block of QUERY_BLOCK queries, block of
  * KEY_BLOCK keys. dq of a block of queries is complete after its last key, dk and dv after the last
  * query of the group; they are written then, so that they may be q, k and v, which were copied
@@ -29,6 +30,7 @@
 #include "kernels/cpu/threads.h"
 #include "kernels/cpu/vector/functions.h"
 #include "kernels/cpu/vector/isa.h"
+#include "kernels/cpu/vector/step_functions.h"
 #include "kernels/cpu/vector/tile.h"
 
 enum {
@@ -42,22 +44,31 @@ _Static_assert(QUERY_BLOCK % ROWS == 0 && KEY_BLOCK % PANEL == 0 && KEY_BLOCK % 
                "blocks are whole tiles");
 
 struct attention_dx_block {
-  element *keys, *values, *key_steps, *query, *dout, *query_steps, *dout_steps, *chance, *slope,
-      *slope_rows;
+  element *key_panels, *values, *key_steps, *query, *dout, *query_steps, *dout_steps, *chance,
+      *slope, *slope_rows;
   float *dk, *dv, *dq;
   const int32_t *starts; /* the starts of the sequence; null: one document */
+  const int32_t *mask;   /* 0 for keys of the sequence that are hidden; null: none is */
   float lse[QUERY_BLOCK], delta[QUERY_BLOCK];
   float scale, dk_scale;
   float factor; /* with pairs: the factor of scores, log2(e)/sqrt(head_dim) */
+  float cap;    /* of scores times log2(e); 0: none */
   size_t sequence, padded, head_dim, stride, query_stride, window;
+  size_t keys, later; /* of the sequence; how many of them after its own place a query sees */
   size_t first_query, query_count;
   struct ahead next[NEXT];
 };
 
 static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 
-static size_t visible(size_t query, size_t first) {
-  return query < first ? 0 : least(query - first + 1, KEY_BLOCK);
+/* Past the last key that a row's query sees. */
+static size_t past_of(const struct attention_dx_block *b, size_t row) {
+  return least(b->first_query + row + b->later + 1, b->keys);
+}
+
+static size_t visible(const struct attention_dx_block *b, size_t row, size_t first) {
+  const size_t past = past_of(b, row);
+  return past < first ? 0 : least(past - first, KEY_BLOCK);
 }
 
 /* The first key that a row's query sees, of its document and its window; it rises from row to row.
@@ -72,6 +83,13 @@ static size_t start_of(const struct attention_dx_block *b, size_t row) {
 static size_t hidden(const struct attention_dx_block *b, size_t row, size_t first) {
   const size_t start = start_of(b, row);
   return start < first ? 0 : least(start - first, KEY_BLOCK);
+}
+
+/* Which of the keys from `key` on are shown; none from `past` on. */
+inline_always vi shown_keys(const struct attention_dx_block *b, size_t key, size_t past) {
+  vi mask = {0};
+  if (key < past) memcpy(&mask, b->mask + key, least(LANES, past - key) * sizeof *b->mask);
+  return mask != 0;
 }
 
 #ifdef TILE_PAIRS
@@ -103,8 +121,20 @@ inline_always vi seen_keys(const struct attention_dx_block *b, size_t row, size_
   const vi key = lane_numbers() + (int32_t)j;
   const int there = row < b->query_count;
   const int32_t from = there ? (int32_t)hidden(b, row, first_key) : 0;
-  const int32_t count = there ? (int32_t)visible(b->first_query + row, first_key) : 0;
-  return (key >= from) & (key < count);
+  const int32_t count = there ? (int32_t)visible(b, row, first_key) : 0;
+  const vi seen = (key >= from) & (key < count);
+  return b->mask ? seen & shown_keys(b, first_key + j, b->keys) : seen;
+}
+
+/* s becomes the capped scores less lse, `slope` the derivative of the cap, by rows. */
+TILE_FUNCTION void cap_tile(const struct attention_dx_block *b, size_t r, vf s[ROWS][VECTORS],
+                            vf slope[ROWS]) {
+  const float unit = b->factor / b->cap;
+  for (size_t i = 0; i < ROWS; i++) {
+    const vf t = step_tanh(s[i][0] * unit);
+    slope[i] = 1.0f - t * t;
+    s[i][0] = t * b->cap - b->lse[r + i];
+  }
 }
 
 /* p and ds of a tile, of queries from row r on and keys from j on, in registers. Unless `whole`,
@@ -112,16 +142,23 @@ inline_always vi seen_keys(const struct attention_dx_block *b, size_t row, size_
 TILE_FUNCTION void make_tile(const struct attention_dx_block *b, size_t r, size_t first_key,
                              size_t j, int whole) {
   const size_t steps = steps_of(b->head_dim), panel = (first_key + j) * steps;
-  vf p[ROWS][VECTORS] = {0}, ds[ROWS][VECTORS] = {0};
+  vf p[ROWS][VECTORS] = {0}, ds[ROWS][VECTORS] = {0}, slope[ROWS];
   multiply_steps(p, ROWS, steps, b->query + r * b->query_stride, b->query_stride, 1,
-                 b->keys + panel, PANEL);
-  UNROLL
-  for (size_t i = 0; i < ROWS; i++)
-    p[i][0] = power_of_two_roughly(madd(p[i][0], splat(b->factor), splat(-b->lse[r + i])));
+                 b->key_panels + panel, PANEL);
+  if (b->cap > 0) {
+    cap_tile(b, r, p, slope);
+    for (size_t i = 0; i < ROWS; i++) p[i][0] = power_of_two_roughly(p[i][0]);
+  } else {
+    UNROLL
+    for (size_t i = 0; i < ROWS; i++)
+      p[i][0] = power_of_two_roughly(madd(p[i][0], splat(b->factor), splat(-b->lse[r + i])));
+  }
   multiply_steps(ds, ROWS, steps, b->dout + r * b->query_stride, b->query_stride, 1,
                  b->values + panel, PANEL);
   UNROLL
   for (size_t i = 0; i < ROWS; i++) ds[i][0] = (ds[i][0] - b->delta[r + i]) * p[i][0];
+  if (b->cap > 0)
+    for (size_t i = 0; i < ROWS; i++) ds[i][0] *= slope[i];
   if (!whole) UNROLL
   for (size_t i = 0; i < ROWS; i++) {
     const vi seen = seen_keys(b, r + i, first_key, j);
@@ -141,13 +178,14 @@ TILE_FUNCTION void make_tile(const struct attention_dx_block *b, size_t r, size_
 
 /* p and ds of the tiles that reach below the diagonal and into the queries' documents */
 static void make_chances(const struct attention_dx_block *b, size_t first_key) {
-  const size_t end = visible(b->first_query + b->query_count - 1, first_key);
+  const size_t end = visible(b, b->query_count - 1, first_key);
   for (size_t j = 0; j < end; j += PANEL)
     for (size_t r = 0; r < b->query_count; r += ROWS) {
-      if (b->first_query + r + ROWS <= first_key + j || hidden(b, r, first_key) >= j + PANEL)
+      if (b->first_query + r + ROWS + b->later <= first_key + j ||
+          hidden(b, r, first_key) >= j + PANEL)
         continue;
-      const int whole = r + ROWS <= b->query_count &&
-                        visible(b->first_query + r, first_key) >= j + PANEL &&
+      const int whole = !b->mask && r + ROWS <= b->query_count &&
+                        visible(b, r, first_key) >= j + PANEL &&
                         hidden(b, r + ROWS - 1, first_key) <= j;
       make_tile(b, r, first_key, j, whole);
     }
@@ -156,17 +194,42 @@ static void make_chances(const struct attention_dx_block *b, size_t first_key) {
 /* chance = q k^T (scaled) - lse, slope = do v^T - delta, for the tiles that reach below the
  * diagonal and into the queries' documents */
 static void compute_scores(const struct attention_dx_block *b, size_t first_key) {
-  const size_t end = visible(b->first_query + b->query_count - 1, first_key);
+  static const float no_offset[QUERY_BLOCK];
+  const float *lse = b->cap > 0 ? no_offset : b->lse; /* cap_row() subtracts it */
+  const size_t end = visible(b, b->query_count - 1, first_key);
   for (size_t j = 0; j < end; j += PANEL)
     for (size_t r = 0; r < b->query_count; r += ROWS) {
-      if (b->first_query + r + ROWS <= first_key + j || hidden(b, r, first_key) >= j + PANEL)
+      if (b->first_query + r + ROWS + b->later <= first_key + j ||
+          hidden(b, r, first_key) >= j + PANEL)
         continue;
       const size_t at = r * CHANCE_STRIDE + j, panel = (first_key + j) * b->head_dim;
       product(b->chance + at, CHANCE_STRIDE, b->head_dim, b->query + r * b->stride, b->stride,
-              b->keys + panel, b->lse + r);
+              b->key_panels + panel, lse + r);
       product(b->slope + at, CHANCE_STRIDE, b->head_dim, b->dout + r * b->stride, b->stride,
               b->values + panel, b->delta + r);
     }
+}
+
+/* chance becomes the capped scores less lse, slope is multiplied by the derivative of the cap. */
+TILE_FUNCTION void cap_row(const struct attention_dx_block *b, size_t row, size_t begin,
+                           size_t count) {
+  float *chance = b->chance + row * CHANCE_STRIDE, *slope = b->slope + row * CHANCE_STRIDE;
+  const float unit = 1.0f / b->cap;
+  for (size_t j = begin; j < count; j += LANES) {
+    const vf t = step_tanh(load(chance + j) * unit);
+    store(chance + j, t * b->cap - b->lse[row]);
+    store(slope + j, load(slope + j) * (1.0f - t * t));
+  }
+}
+
+/* Clears p and ds of hidden keys. */
+TILE_FUNCTION void hide_row(const struct attention_dx_block *b, float *p, float *ds,
+                            size_t first_key, size_t begin, size_t count) {
+  for (size_t j = begin; j < count; j += LANES) {
+    const vi shown = shown_keys(b, first_key + j, first_key + count);
+    store(p + j, choose(shown, load(p + j), splat(0.0f)));
+    store(ds + j, choose(shown, load(ds + j), splat(0.0f)));
+  }
 }
 
 /* `many` vectors: chance becomes p, slope becomes ds. */
@@ -184,14 +247,17 @@ inline_always void exponentiate_vectors(float *p, float *ds, size_t many) {
 
 /* One row of both, without the factor that is applied to dq and dk at the end. They become 0 before
  * `from`, and after `count` as far as a tile reaches. */
-static void exponentiate_row(const struct attention_dx_block *b, size_t row, size_t from,
-                             size_t count) {
+static void exponentiate_row(const struct attention_dx_block *b, size_t row, size_t first_key,
+                             size_t from, size_t count) {
   float *p = b->chance + row * CHANCE_STRIDE, *ds = b->slope + row * CHANCE_STRIDE;
   const size_t end = least(count + ROWS - 1, KEY_BLOCK);
   size_t j = from / LANES * LANES;
+  const size_t begin = j;
+  if (b->cap > 0) cap_row(b, row, begin, count);
   for (; j + (POWERS - 1) * LANES < count; j += POWERS * LANES)
     exponentiate_vectors(p + j, ds + j, POWERS);
   for (; j < count; j += LANES) exponentiate_vectors(p + j, ds + j, 1);
+  if (b->mask) hide_row(b, p, ds, first_key, begin, count);
   mask(p, 0, from, count, end, 0.0f);
   mask(ds, 0, from, count, end, 0.0f);
 }
@@ -199,7 +265,7 @@ static void exponentiate_row(const struct attention_dx_block *b, size_t row, siz
 static void make_chances(const struct attention_dx_block *b, size_t first_key) {
   compute_scores(b, first_key);
   for (size_t r = 0; r < b->query_count; r++)
-    exponentiate_row(b, r, hidden(b, r, first_key), visible(b->first_query + r, first_key));
+    exponentiate_row(b, r, first_key, hidden(b, r, first_key), visible(b, r, first_key));
 }
 #endif
 
@@ -207,7 +273,7 @@ static void make_chances(const struct attention_dx_block *b, size_t first_key) {
 static void add_dq(const struct attention_dx_block *b, size_t first_key) {
   for (size_t c = 0; c < b->head_dim; c += PANEL)
     for (size_t r = 0; r < b->query_count; r += ROWS) {
-      const size_t end = visible(b->first_query + least(r + ROWS, b->query_count) - 1, first_key);
+      const size_t end = visible(b, least(r + ROWS, b->query_count) - 1, first_key);
       const size_t begin = hidden(b, r, first_key) / NUMBERS;
       if (begin * NUMBERS < end)
         product_add(b->dq + r * b->stride + c, b->stride, steps_of(end) - begin,
@@ -219,13 +285,13 @@ static void add_dq(const struct attention_dx_block *b, size_t first_key) {
 /* dv += p^T do, dk += ds^T q, by key tiles, from the first query that sees a key of the tile to the
  * last. */
 static void add_dk_dv(const struct attention_dx_block *b, size_t first_key) {
-  const size_t end = visible(b->first_query + b->query_count - 1, first_key);
+  const size_t end = visible(b, b->query_count - 1, first_key);
   for (size_t c = 0; c < b->head_dim; c += PANEL)
     for (size_t j = 0; j < end; j += ROWS) {
-      if (first_key + KEY_BLOCK > b->first_query)
+      if (first_key + KEY_BLOCK >= past_of(b, 0))
         for (size_t i = 0; i < NEXT; i++) prefetch_ahead(&b->next[i], (c / PANEL * end + j) / ROWS);
       const size_t key = first_key + j, to = key * b->stride + c;
-      const size_t skip = key > b->first_query ? key - b->first_query : 0;
+      const size_t first = b->first_query + b->later, skip = key > first ? key - first : 0;
       size_t past = b->query_count;
       while (past > skip && start_of(b, past - 1) >= key + ROWS) past--;
       const size_t step = skip / NUMBERS, from = step * CHANCE_STRIDE + j,
@@ -275,27 +341,42 @@ static void write_rows(stored *to, size_t to_row, const float *from, size_t rows
 /* Copies a key-value head and clears its sums. */
 static void load_head(const struct attention_dx_block *b, const stored *k, const stored *v,
                       size_t row) {
-  copy_panels(b->keys, k, row, b->sequence, b->padded, b->head_dim);
-  copy_panels(b->values, v, row, b->sequence, b->padded, b->head_dim);
-  copy_steps(b->key_steps, k, row, b->sequence, b->sequence, b->head_dim);
+  copy_panels(b->key_panels, k, row, b->keys, b->padded, b->head_dim);
+  copy_panels(b->values, v, row, b->keys, b->padded, b->head_dim);
+  copy_steps(b->key_steps, k, row, b->keys, b->keys, b->head_dim);
   memset(b->dk, 0, b->padded * b->stride * sizeof(float));
   memset(b->dv, 0, b->padded * b->stride * sizeof(float));
 }
 
+/* The operands, and the elements between positions of q and dq, and of k, v, dk and dv. */
+struct attention_dx_call {
+  const struct pen_call *call;
+  const stored *dout, *q, *k, *v, *o;
+  const float *lse;
+  const int32_t *starts, *mask;
+  stored *dq, *dk, *dv;
+  size_t q_row, k_row;
+  size_t keys, later, window; /* see struct attention_dx_block */
+};
+
 /* Takes the buffers of one thread from the workspace. */
-static struct attention_dx_block divide_workspace(const struct pen_call *call, float **space) {
-  const size_t sequence = (size_t)call->dim[1], head_dim = (size_t)call->dim[4];
-  struct attention_dx_block b = {.sequence = sequence,
+static struct attention_dx_block divide_workspace(const struct attention_dx_call *p,
+                                                  float **space) {
+  const size_t head_dim = (size_t)p->call->dim[4];
+  struct attention_dx_block b = {.sequence = (size_t)p->call->dim[1],
+                                 .keys = p->keys,
+                                 .later = p->later,
                                  .head_dim = head_dim,
-                                 .window = (size_t)call->dim[5],
+                                 .window = p->window,
                                  .stride = copy_stride(head_dim),
                                  .query_stride = copy_stride(steps_of(head_dim)),
-                                 .padded = round_up(sequence, KEY_BLOCK),
+                                 .padded = round_up(p->keys, KEY_BLOCK),
                                  .scale = (float)(1 / sqrt((double)head_dim))};
   b.factor = (float)(M_LOG2E / sqrt((double)head_dim));
   b.dk_scale =
       NUMBERS == 1 ? (float)M_LN2 : b.scale; /* with f32, the copied query has the other factors */
-  b.keys = allocate_lines(space, b.padded * steps_of(head_dim)),
+  b.cap = (float)(p->call->real[0] * M_LOG2E);
+  b.key_panels = allocate_lines(space, b.padded * steps_of(head_dim)),
   b.values = allocate_lines(space, b.padded * steps_of(head_dim));
   b.key_steps = allocate_lines(space, steps_of(b.padded) * b.stride);
   b.dk = allocate_lines(space, b.padded * b.stride),
@@ -311,22 +392,13 @@ static struct attention_dx_block divide_workspace(const struct pen_call *call, f
   return b;
 }
 
-/* The operands, and the elements between positions of q and dq, and of k, v, dk and dv. */
-struct attention_dx_call {
-  const struct pen_call *call;
-  const stored *dout, *q, *k, *v, *o;
-  const float *lse;
-  const int32_t *starts;
-  stored *dq, *dk, *dv;
-  size_t q_row, k_row;
-};
-
 /* The queries of one head, whose key-value head is loaded; `i` counts heads over sequences. */
 static void differentiate_head(struct attention_dx_block *b, const struct attention_dx_call *p,
                                size_t i) {
   const size_t heads = (size_t)p->call->dim[2], o_row = heads * b->head_dim,
                row = i / heads * b->sequence, head = i % heads;
   b->starts = p->starts ? p->starts + row : NULL;
+  b->mask = p->mask ? p->mask + i / heads * b->keys : NULL;
   for (b->first_query = 0; b->first_query < b->sequence; b->first_query += QUERY_BLOCK) {
     const size_t q_at = (row + b->first_query) * p->q_row + head * b->head_dim,
                  o_at = (row + b->first_query) * o_row + head * b->head_dim;
@@ -342,7 +414,7 @@ static void differentiate_head(struct attention_dx_block *b, const struct attent
                                      {p->o + of_o.at, o_row, of_o.rows, b->head_dim},
                                      {p->dq + q_at, p->q_row, b->query_count, b->head_dim}};
     memcpy(b->next, next, sizeof next);
-    for (size_t key = start_of(b, 0) / KEY_BLOCK * KEY_BLOCK; key < b->first_query + b->query_count;
+    for (size_t key = start_of(b, 0) / KEY_BLOCK * KEY_BLOCK; key < past_of(b, b->query_count - 1);
          key += KEY_BLOCK)
       differentiate_key_block(b, key);
     write_rows(p->dq + q_at, p->q_row, b->dq, b->query_count, b->head_dim, b->scale);
@@ -355,14 +427,14 @@ static void differentiate_tiles(const void *context, size_t thread, size_t first
   const struct pen_call *call = p->call;
   const size_t kv_heads = (size_t)call->dim[3], group = (size_t)call->dim[2] / kv_heads;
   float *space = call->workspace;
-  for (; thread > 0; thread--) divide_workspace(call, &space);
-  struct attention_dx_block b = divide_workspace(call, &space);
+  for (; thread > 0; thread--) divide_workspace(p, &space);
+  struct attention_dx_block b = divide_workspace(p, &space);
   for (size_t tile = first; tile < past; tile++) {
-    const size_t at = tile / kv_heads * b.sequence * p->k_row + tile % kv_heads * b.head_dim;
+    const size_t at = tile / kv_heads * b.keys * p->k_row + tile % kv_heads * b.head_dim;
     load_head(&b, p->k + at, p->v + at, p->k_row);
     for (size_t i = tile * group; i < (tile + 1) * group; i++) differentiate_head(&b, p, i);
-    write_rows(p->dk + at, p->k_row, b.dk, b.sequence, b.head_dim, b.dk_scale);
-    write_rows(p->dv + at, p->k_row, b.dv, b.sequence, b.head_dim, 1.0f);
+    write_rows(p->dk + at, p->k_row, b.dk, b.keys, b.head_dim, b.dk_scale);
+    write_rows(p->dv + at, p->k_row, b.dv, b.keys, b.head_dim, 1.0f);
   }
 }
 
@@ -383,7 +455,29 @@ void PEN_NAME(attention_dx)(const struct pen_call *call) {
                                             .dk = call->operand[8],
                                             .dv = call->operand[9],
                                             .q_row = (size_t)(call->dim[2] * call->dim[4]),
-                                            .k_row = (size_t)(call->dim[3] * call->dim[4])});
+                                            .k_row = (size_t)(call->dim[3] * call->dim[4]),
+                                            .keys = (size_t)call->dim[1],
+                                            .window = (size_t)call->dim[5]});
+}
+
+void PEN_NAME(attention_full_dx)(const struct pen_call *call) {
+  const size_t sequence = (size_t)call->dim[1], keys = (size_t)call->dim[5];
+  differentiate(&(struct attention_dx_call){.call = call,
+                                            .dout = call->operand[0],
+                                            .q = call->operand[1],
+                                            .k = call->operand[2],
+                                            .v = call->operand[3],
+                                            .o = call->operand[4],
+                                            .lse = call->operand[5],
+                                            .mask = call->operand[6],
+                                            .dq = call->operand[7],
+                                            .dk = call->operand[8],
+                                            .dv = call->operand[9],
+                                            .q_row = (size_t)(call->dim[2] * call->dim[4]),
+                                            .k_row = (size_t)(call->dim[3] * call->dim[4]),
+                                            .keys = keys,
+                                            .later = keys,
+                                            .window = sequence + keys});
 }
 
 void PEN_NAME(attention_qkv_dx)(const struct pen_call *call) {
@@ -404,5 +498,7 @@ void PEN_NAME(attention_qkv_dx)(const struct pen_call *call) {
                                             .dk = dqkv + k_at,
                                             .dv = dqkv + v_at,
                                             .q_row = row,
-                                            .k_row = row});
+                                            .k_row = row,
+                                            .keys = (size_t)call->dim[1],
+                                            .window = (size_t)call->dim[5]});
 }
