@@ -27,7 +27,7 @@ penstock_tokens_LDADD = libruntime.a $(JANSSON_LIBS) $(COMPRESSION_LIBS)
 dist_bin_SCRIPTS = %reldir%/penstock-launch
 # penstock-build makes deployments with what is installed: the archives, and the headers that plans include.
 bin_SCRIPTS = penstock-build
-INSTALLED_ARCHIVES = libruntime.a libclient.a $(KERNEL_ARCHIVES) $(DEVICE_ARCHIVES) $(NCCL_ARCHIVES) $(OFI_ARCHIVES)
+INSTALLED_ARCHIVES = libruntime.a libclient.a libkernels.a $(VECTOR_ARCHIVES) $(DEVICE_ARCHIVES) $(NCCL_ARCHIVES) $(OFI_ARCHIVES)
 BUILD_VARIABLES = pkglibdir pkgincludedir abs_top_srcdir VERSION CC CUDA_LIBS OFI_LIBS NCCL_LIBS KERNEL_ARCHIVES PEN_CFLAGS CFLAGS HARDENING_LDFLAGS LDFLAGS RUNTIME_LIBS
 nobase_pkginclude_HEADERS = \
   kernels/ops.def \

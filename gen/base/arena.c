@@ -202,6 +202,13 @@ char *pen_text(const char *format, ...) {
   return text;
 }
 
+bool pen_has_word(const char *words, const char *word) {
+  const size_t bytes = strlen(word);
+  for (const char *at = words; bytes && (at = strstr(at, word)); at += bytes)
+    if ((at == words || at[-1] == ' ') && (at[bytes] == ' ' || at[bytes] == 0)) return true;
+  return false;
+}
+
 bool pen_ends_in(const char *text, const char *ending, size_t ending_bytes) {
   size_t bytes = strlen(text);
   return ending_bytes <= bytes && memcmp(text + bytes - ending_bytes, ending, ending_bytes) == 0;

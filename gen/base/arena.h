@@ -35,6 +35,8 @@ void pen_free_all(void);
 struct pen_arena_mark *pen_arena_mark(void);
 void pen_arena_release(struct pen_arena_mark *mark);
 
+/* Whether a word is one of those that blanks separate. */
+bool pen_has_word(const char *words, const char *word);
 bool pen_ends_in(const char *text, const char *ending, size_t ending_bytes);
 char *pen_hex(const uint8_t *bytes, size_t count); /* two lower-case hexadecimal digits per byte */
 

@@ -3,6 +3,7 @@
  *   arena.h       memory and texts that live until the generator ends
  *   error.h       ends the generator with a message and an exit status
  *   heap.h        a priority queue of indices
+ *   json_file.h   reads a JSON file, and refuses a value of one
  *   pass_times.h  processor time and peak memory of each pass, for --times
  *   sort.h        sorts indices by 64-bit keys
  *   version.h     the version that the generator prints

@@ -9,6 +9,8 @@ libgen_a_SOURCES += \
   %reldir%/escape.h \
   %reldir%/heap.c \
   %reldir%/heap.h \
+  %reldir%/json_file.c \
+  %reldir%/json_file.h \
   %reldir%/pass_times.c \
   %reldir%/pass_times.h \
   %reldir%/sort.c \

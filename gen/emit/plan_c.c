@@ -132,6 +132,7 @@ static void write_plan(struct pen_c_writer *writer, const struct pen_plan *plan,
   if (plan->tie_count) write_pointer(writer, "ties");
   if (plan->staged_input_count) write_pointer(writer, "staged_inputs");
   if (plan->tensor_rank_dim_count) write_pointer(writer, "tensor_rank_dims");
+  if (plan->output_count) write_pointer(writer, "outputs");
   if (plan->pointwise_count) {
     write_pointer(writer, "pointwise");
     pen_write_text(writer, pen_text("  .pointwise_count = %" PRIu32 ",\n", plan->pointwise_count));

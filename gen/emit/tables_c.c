@@ -297,6 +297,8 @@ static void write_table_head(struct pen_c_writer *writer, const struct pen_table
     pen_write_text(writer, "\n/* ======== the matrix that embedding and head share ======== */\n");
   if (index == PEN_SCHEMA_INPUT)
     pen_write_text(writer, "\n/* ======== inputs that data have by name ======== */\n");
+  if (index == PEN_SCHEMA_OUTPUT)
+    pen_write_text(writer, "\n/* ======== values that a step keeps ======== */\n");
   if (index == PEN_SCHEMA_POINTWISE)
     pen_write_text(writer, "\n/* ======== programs of element-wise operations ======== */\n");
   if (index == PEN_SCHEMA_MEMORY) pen_write_text(writer, "\n/* ======== ranks ======== */\n");

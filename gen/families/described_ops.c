@@ -15,6 +15,7 @@
 #include "gen/model/append.h"
 #include "gen/model/builder.h"
 #include "gen/model/op_signature.h"
+#include "gen/model/outputs.h"
 #include "gen/topology/message.h"
 #include "runtime/plan/plan.h"
 
@@ -220,12 +221,21 @@ static void add_other_weights(struct block_ops *e, const struct pen_description 
     }
 }
 
+/* The values that ops of the block have made. */
+static void name_values(const struct block_ops *e) {
+  const struct pen_kind *kind = e->block->kind;
+  for (uint32_t v = 0; v < kind->value_count && e->graph->output_count; v++)
+    if (v != e->block->takes && e->value[v] != PEN_NONE)
+      pen_output_made(e->graph, pen_text("%s%s", e->prefix, kind->value[v].name), e->value[v]);
+}
+
 uint32_t pen_described_emit(struct pen_graph *graph, uint32_t layer, uint32_t x) {
   (void)layer;
   const struct pen_model_block *of = &graph->stages->block[graph->block];
   const struct pen_kind_block *block = (const struct pen_kind_block *)(const void *)of->kind;
   const struct pen_kind *kind = block->kind;
   struct block_ops e = {graph, block, of->prefix, pen_new(kind->value_count, sizeof *e.value)};
+  for (uint32_t v = 0; v < kind->value_count; v++) e.value[v] = PEN_NONE;
   if (block->passes) x = pen_op_scale(graph, "taken", x, 1.0); /* whose gradients are two tensors */
   if (block->takes != PEN_NONE) e.value[block->takes] = x;
   if (kind->head != PEN_NONE && kind->description->tied) add_other_weights(&e, kind->description);
@@ -238,6 +248,7 @@ uint32_t pen_described_emit(struct pen_graph *graph, uint32_t layer, uint32_t x)
     }
     append_op(&e, op);
   }
+  name_values(&e);
   const uint32_t given = block->gives == PEN_NONE ? PEN_NONE : e.value[block->gives];
   pen_free(e.value);
   return given;

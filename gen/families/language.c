@@ -2,6 +2,7 @@
  * tests, the sum of the logits as loss. */
 #include "gen/families/language.h"
 #include "gen/model/builder.h"
+#include "gen/model/outputs.h"
 #include "gen/model/split_head.h"
 #include "gen/topology/topology.h"
 #include "runtime/plan/plan.h"
@@ -62,6 +63,7 @@ uint32_t pen_language_head(struct pen_graph *graph, uint32_t layer, uint32_t x) 
     return PEN_NONE;
   }
   uint32_t logits = pen_op_linear(graph, "logits", x, weight, PEN_NONE);
+  pen_output_made(graph, "logits", logits);
   pen_op_cross_entropy(graph, logits, pen_graph_data(graph, &pen_language_targets));
   return PEN_NONE;
 }

@@ -9,6 +9,7 @@
 #include "gen/layout/muon.h"
 #include "gen/layout/weights.h"
 #include "gen/model/op_signature.h"
+#include "gen/model/outputs.h"
 #include "gen/model/splits.h"
 #include "gen/partition/puts.h"
 #include "gen/topology/shapes.h"
@@ -91,7 +92,7 @@ uint64_t pen_stage_cache_bytes(const struct pen_graph *graph) {
 
 uint64_t pen_stage_resident_bytes(const struct pen_partition *partition,
                                   const struct pen_graph *graph) {
-  uint64_t bytes = 0;
+  uint64_t bytes = partition->microbatch_count * pen_output_bytes(graph);
   for (size_t i = 0; i < graph->weight_count; i++)
     if (pen_graph_has_weight(graph, i)) bytes += weight_bytes(partition, graph, i);
   return bytes;
@@ -348,11 +349,36 @@ static void place_muon(const struct pen_layout_state *l, uint32_t rank, uint64_t
   if (bytes) memory->muon_offset = allocate_persistent(end, bytes, &memory->muon_bytes);
 }
 
+/* The outputs of all microbatches, on the rank of the last stage. */
+static void place_outputs(const struct pen_layout_state *l, uint32_t rank, uint64_t *end) {
+  const struct pen_partition *partition = l->partition;
+  const uint32_t last = partition->stage_count - 1;
+  const struct pen_graph *graph = l->input->graph[last];
+  struct pen_plan *plan = l->plan;
+  if (partition->rank_of[last] != rank || graph->output_count == 0) return;
+  pen_outputs_check(graph);
+  struct pen_output *output = pen_new(graph->output_count, sizeof *output);
+  plan->output_stride = pen_output_bytes(graph);
+  plan->output_offset = allocate_persistent(end, partition->microbatch_count * plan->output_stride,
+                                            &l->memory[rank].output_bytes);
+  for (uint32_t n = 0; n < graph->output_count; n++) {
+    const struct pen_value *value = &graph->value[graph->outputs[n]];
+    output[n] = (struct pen_output){
+        .name = l->topology->model_outputs.value[n],
+        .dtype = value->dtype,
+        .width = value->elements / (uint64_t)graph->rows,
+        .offset = plan->output_offset + l->buffers[last].offset[graph->outputs[n]],
+        .bytes = value->bytes};
+  }
+  plan->outputs = output;
+  plan->output_count = graph->output_count;
+}
+
 /* After the receive region: first what other processes read or write (the copy of a tied weight,
  * with replicas gradients, those of one microbatch, with tensor ranks their slots and the workspace
  * of Muon with the gradients, and what peers read of weights), then weights, bf16 copies,
- * gradients, moments, losses, snapshot, audit memory, workspace of Muon, device control block,
- * constants. A plan that does not train has neither gradients nor moments. */
+ * gradients, moments, losses, outputs, snapshot, audit memory, workspace of Muon, device control
+ * block, constants. A plan that does not train has neither gradients nor moments. */
 void pen_place_persistent(struct pen_layout_state *l, size_t profile_count, uint32_t rank,
                           struct pen_staged_inputs *feeds) {
   struct pen_plan *plan = l->plan;
@@ -397,6 +423,7 @@ void pen_place_persistent(struct pen_layout_state *l, size_t profile_count, uint
   if (partition->rank_of[partition->stage_count - 1] == rank)
     plan->loss_offset =
         allocate_persistent(&end, (uint64_t)plan->loss_count * sizeof(double), &loss_bytes);
+  place_outputs(l, rank, &end);
   memory->snapshot_offset = end;
   if (trains && l->topology->memory_snapshot) place_snapshot(plan, memory, rank, &end);
   place_audit(l, profile_count, rank, &end);

@@ -148,7 +148,8 @@ static void count_live(const struct pen_graph *graph,
   for (uint32_t v = 0; v < graph->value_count; v++) {
     const struct pen_value *value = &graph->value[v];
     if (value->storage != v || !range[program][v].used || value->role != PEN_ROLE_ACTIVATION ||
-        value->base == PEN_BASE_PARTIAL || value->base == PEN_BASE_EXCHANGE)
+        value->base == PEN_BASE_PARTIAL || value->base == PEN_BASE_EXCHANGE ||
+        value->base == PEN_BASE_RESULT)
       continue;
     bool received = v == graph->input || v == graph->output_gradient;
     bool sent = v == graph->output || v == graph->input_gradient;
@@ -198,6 +199,16 @@ static void place_cache(struct pen_buffer_filling *f) {
   }
 }
 
+/* What outlives the step, in the order of model.outputs. */
+static void place_results(struct pen_buffer_filling *f) {
+  uint64_t *bytes = &f->tree[PEN_BASE_RESULT].bytes;
+  for (uint32_t n = 0; n < f->graph->output_count; n++) {
+    if (f->graph->outputs[n] == PEN_NONE) continue;
+    f->buffers->offset[f->graph->outputs[n]] = *bytes;
+    *bytes += pen_aligned(f->graph->value[f->graph->outputs[n]].bytes);
+  }
+}
+
 /* Numbers of slots, whose offsets are known when all stages are; and the bytes of the largest: what
  * an exchange writes for one tensor rank. */
 static void place_slots(struct pen_buffer_filling *f) {
@@ -230,6 +241,7 @@ struct pen_stage_buffers pen_stage_buffers_of(const struct pen_partition *partit
     }
   place_unsharded(&filling);
   place_cache(&filling);
+  place_results(&filling);
   place_slots(&filling);
   for (int b = 0; b < PEN_BASES; b++) {
     buffers.bytes[b] = filling.tree[b].bytes;

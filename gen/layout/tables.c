@@ -242,6 +242,8 @@ static struct pen_frame frame_of(const struct pen_layout_state *l, uint32_t rank
   if (stage + 1 < l->partition->stage_count && !pen_same_rank(l, stage, stage + 1) &&
       l->input->kind == PEN_TRAIN)
     frame.base[PEN_BASE_OUTPUT_GRADIENT] = place[PEN_BASE_OUTPUT_GRADIENT - PEN_BASE_INPUT];
+  if (l->buffers[stage].bytes[PEN_BASE_RESULT])
+    frame.base[PEN_BASE_RESULT] = l->plan->output_offset + a->microbatch * l->plan->output_stride;
   if (stage + 1 == l->partition->stage_count)
     frame.base[PEN_BASE_LOSS] = l->plan->loss_offset + (uint64_t)a->microbatch * sizeof(double);
   return frame;

@@ -117,13 +117,6 @@ uint64_t pen_row_output_elements(int kind, int output, const int64_t dim[PEN_DIM
 
 /* ---- attributes ---- */
 
-static bool has_word(const char *words, const char *word) {
-  const size_t bytes = strlen(word);
-  for (const char *at = words; (at = strstr(at, word)); at += bytes)
-    if ((at == words || at[-1] == ' ') && (at[bytes] == ' ' || at[bytes] == 0)) return true;
-  return false;
-}
-
 static const char *attributes_text(const struct pen_described_row *row) {
   const char *both = *row->required && *row->optional ? " " : "";
   return *row->required || *row->optional ? pen_text("%s%s%s", row->required, both, row->optional)
@@ -142,7 +135,7 @@ static const char *check_attributes(const struct pen_described_row *row,
   const struct pen_signature *signature = pen_signature_of(row->kind);
   for (size_t a = 0; a < op->attribute_count; a++) {
     const struct pen_described_attribute *one = &op->attribute[a];
-    if (!has_word(row->required, one->name) && !has_word(row->optional, one->name))
+    if (!pen_has_word(row->required, one->name) && !pen_has_word(row->optional, one->name))
       return pen_text("there is no attribute %s; its attributes are: %s", one->name,
                       attributes_text(row));
     if (strcmp(one->name, "program") == 0) {

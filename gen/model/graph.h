@@ -40,6 +40,7 @@ struct pen_value {
   uint32_t copy;     /* of a weight: its copy in the dtype of the ops; PEN_NONE: it has none yet */
   bool needs_gradient;
   bool is_given;             /* by a block to the next block */
+  bool is_result;            /* kept to the end of the step (outputs.h) */
   uint8_t place[PEN_GROUPS]; /* enum pen_value_place. PARTIAL among data ranks: the gradient of one
                                 microbatch, which they read */
   uint32_t split;            /* which, from the tensor rank's first, if it is split or a part of a
@@ -113,6 +114,7 @@ struct pen_graph {
   uint32_t tied; /* the first of the last weights, which are the embedding's, for the head: one, or
                     its splits; PEN_NONE: none is */
   uint32_t input, output, output_gradient, input_gradient; /* values, or PEN_NONE */
+  uint32_t output_count, *outputs; /* values of model.outputs (outputs.h), or PEN_NONE */
 };
 
 /* How many tensor ranks share the splits. */

@@ -2,7 +2,8 @@
  *
  * The first and the last program that use a value decide its segment: within one program SCRATCH;
  * from F to I SAVED_I; from F to W SAVED_W; from I to W KEPT_W. Values that cross the border of the
- * stage have segments of their own, and so have gradients of one microbatch, which peers read. An
+ * stage have segments of their own, and so have gradients of one microbatch, which peers read, and
+ * values that outlive the step. An
  * output that may alias an input ("@" in ops.def) uses its memory if no later op reads that input,
  * and the op does not read it twice. */
 #include "gen/model/liveness.h"
@@ -54,8 +55,8 @@ static struct live_range *trace_uses(const struct pen_graph *graph, const struct
 static bool is_free_to_share(const struct pen_graph *graph, uint32_t value) {
   return value != PEN_NONE && graph->value[value].role == PEN_ROLE_ACTIVATION &&
          graph->value[value].place[PEN_DATA] != PEN_PARTIAL && !graph->value[value].is_slot &&
-         value != graph->input && value != graph->output && value != graph->output_gradient &&
-         value != graph->input_gradient;
+         !graph->value[value].is_result && value != graph->input && value != graph->output &&
+         value != graph->output_gradient && value != graph->input_gradient;
 }
 
 static bool reads_twice(const struct pen_op *op, uint32_t input_count, uint32_t value) {
@@ -113,6 +114,8 @@ static void assign_segments(struct pen_graph *graph, const struct live_range *sp
       value->base = PEN_BASE_PARTIAL;
     else if (value->is_slot)
       value->base = PEN_BASE_EXCHANGE;
+    else if (value->is_result)
+      value->base = PEN_BASE_RESULT;
     else if (i == graph->input)
       value->base = PEN_BASE_INPUT;
     else if (i == graph->output)

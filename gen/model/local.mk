@@ -33,6 +33,8 @@ libgen_a_SOURCES += \
   %reldir%/split_head.h \
   %reldir%/splits.c \
   %reldir%/splits.h \
+  %reldir%/outputs.c \
+  %reldir%/outputs.h \
   %reldir%/place.c \
   %reldir%/place.h \
   %reldir%/pointwise.c \

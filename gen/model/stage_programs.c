@@ -10,6 +10,7 @@
 #include "gen/model/fuse.h"
 #include "gen/model/liveness.h"
 #include "gen/model/model.h"
+#include "gen/model/outputs.h"
 #include "gen/model/stages.h"
 #include "gen/model/tensor_shapes.h"
 #include "gen/model/unit_collectives.h"
@@ -63,6 +64,7 @@ static struct pen_graph *stage_graph(const struct pen_topology *topology,
       .output = PEN_NONE,
       .output_gradient = PEN_NONE,
       .input_gradient = PEN_NONE};
+  pen_outputs_start(graph);
   if (training) graph->recompute = (uint8_t)pen_recompute_of(topology, stage);
   const struct pen_declared *takes = stages->block[span->first_block].kind->takes;
   if (takes) {

@@ -108,6 +108,7 @@ static void take_defaults(struct pen_topology *t) {
   t->memory_limit_mib = t->memory_extra_receive_buffers = 0;
   t->memory_snapshot = t->memory_audit = false;
   t->generate_prompts = 0;
+  t->model_outputs = (struct pen_strings){.count = 0};
   t->shapes_sequence = t->shapes_microbatches = (struct pen_integers){.count = 0};
   if (t->optimizer_name == PEN_OPTIMIZER_MUON) t->optimizer_name = PEN_OPTIMIZER_ADAMW;
   t->optimizer_weight_decay_groups = t->optimizer_groups = (struct pen_strings){.count = 0};

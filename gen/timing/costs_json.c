@@ -2,15 +2,13 @@
 #include "gen/timing/costs_json.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include <jansson.h>
 
 #include "base/input_file.h"
-#include "base/message.h"
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
+#include "gen/base/json_file.h"
 #include "gen/topology/settings.h"
 #include "runtime/plan/plan.h"
 
@@ -21,12 +19,8 @@ _Noreturn void pen_costs_json_fail(const char *path, const char *place, const ch
 /* Fails, as the topology does for a setting, with the value and what is allowed. */
 static _Noreturn void fail_value(const char *path, const char *place, const json_t *value,
                                  const char *allowed) {
-  char shown[PEN_SHOWN_BYTES];
   if (!value) pen_costs_json_fail(path, place, "is missing");
-  char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(15));
-  pen_shown(shown, text ? text : "");
-  free(text);
-  pen_stop(PEN_EXIT_DATA, "%s: %s = %s: %s", path, place, shown, allowed);
+  pen_json_fail(PEN_EXIT_DATA, path, place, value, allowed);
 }
 
 double pen_costs_json_time(const char *path, const char *place, const json_t *value) {
@@ -64,13 +58,5 @@ double pen_costs_json_real(const char *path, const char *place, const json_t *va
 }
 
 json_t *pen_costs_json_load(const char *path) {
-  struct pen_input_error refused;
-  size_t bytes;
-  char *text = pen_input_read(path, PEN_INPUT_TABLE, &bytes, &refused);
-  if (text == NULL) pen_stop(refused.status, "penstock-gen: %s: %s", path, refused.text);
-  json_error_t error;
-  json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
-  free(text);
-  if (!root) pen_stop(PEN_EXIT_DATA, "%s:%d: %s", path, error.line, error.text);
-  return root;
+  return pen_json_load(path, PEN_INPUT_TABLE, PEN_EXIT_DATA);
 }

@@ -13,7 +13,7 @@
 
 bool pen_description_replaces(const struct pen_setting *setting) {
   static const char *const own[] = {"family", "description", "sequence", "dtype",
-                                    "loss",   "loss_rows",   "frozen"};
+                                    "loss",   "loss_rows",   "frozen",   "outputs"};
   if (strcmp(setting->group, "model") != 0) return false;
   for (size_t i = 0; i < sizeof own / sizeof *own; i++)
     if (strcmp(setting->name, own[i]) == 0) return false;

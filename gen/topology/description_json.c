@@ -2,45 +2,23 @@
 #include "gen/topology/description_json.h"
 
 #include <ctype.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/input_file.h"
 #include "base/message.h"
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
+#include "gen/base/json_file.h"
 
 enum { NAME_BYTES_MAX = 400 };
 
 json_t *pen_description_load(const char *path) {
-  struct pen_input_error refused;
-  size_t bytes;
-  char *text = pen_input_read(path, PEN_INPUT_JSON, &bytes, &refused);
-  if (text == NULL)
-    pen_stop(refused.status == PEN_EXIT_DATA ? PEN_EXIT_TOPOLOGY : refused.status, "%s: %s", path,
-             refused.text);
-  json_error_t error;
-  json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
-  free(text);
-  if (!root) pen_stop(PEN_EXIT_TOPOLOGY, "%s:%d: %s", path, error.line, error.text);
-  return root;
+  return pen_json_load(path, PEN_INPUT_JSON, PEN_EXIT_TOPOLOGY);
 }
 
 void pen_description_fail_at(const char *path, const char *place, const json_t *value,
                              const char *allowed) {
-  char shown[PEN_SHOWN_BYTES];
-  if (!value) pen_stop(PEN_EXIT_TOPOLOGY, "%s: %s: missing; %s", path, place, allowed);
-  char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(15));
-  pen_shown(shown, text ? text : "");
-  free(text);
-  pen_stop(PEN_EXIT_TOPOLOGY, "%s: %s = %s: %s", path, place, shown, allowed);
-}
-
-static bool has_word(const char *words, const char *word) {
-  const size_t bytes = strlen(word);
-  for (const char *at = words; bytes && (at = strstr(at, word)); at += bytes)
-    if ((at == words || at[-1] == ' ') && (at[bytes] == ' ' || at[bytes] == 0)) return true;
-  return false;
+  pen_json_fail(PEN_EXIT_TOPOLOGY, path, place, value, allowed);
 }
 
 void pen_description_keys(const char *path, const char *place, const json_t *object,
@@ -49,7 +27,7 @@ void pen_description_keys(const char *path, const char *place, const json_t *obj
        at = json_object_iter_next((json_t *)object, at)) {
     char shown[PEN_SHOWN_BYTES];
     const char *key = json_object_iter_key(at);
-    if (has_word(keys, key)) continue;
+    if (pen_has_word(keys, key)) continue;
     pen_stop(PEN_EXIT_TOPOLOGY, "%s: %s%s%s: there is no such key; the keys are %s", path, place,
              *place ? "." : "", pen_shown(shown, key), keys);
   }

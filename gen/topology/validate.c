@@ -139,6 +139,20 @@ static void check_biases(const struct pen_topology *t, const struct pen_family_r
     pen_topology_fail(t, "model.mlp_bias", "false, with family %s", family->name);
 }
 
+static void check_outputs(const struct pen_topology *t) {
+  const struct pen_strings *outputs = &t->model_outputs;
+  if (outputs->count && t->tensor_parallel_splits > 1)
+    pen_topology_fail(t, "model.outputs", "none, with tensor_parallel.splits = %lld",
+                      (long long)t->tensor_parallel_splits);
+  if (outputs->count && t->shapes_sequence.count)
+    pen_topology_fail(t, "model.outputs", "none, with shapes, whose sequences are shorter");
+  for (size_t n = 0; n < outputs->count; n++)
+    for (size_t other = 0; other < n; other++)
+      if (strcmp(outputs->value[n], outputs->value[other]) == 0)
+        pen_topology_fail(t, "model.outputs", "names that differ; two are \"%s\"",
+                          outputs->value[n]);
+}
+
 static void check_model(const struct pen_topology *t) {
   const struct pen_family_row *family = pen_family_row_of(t->model_family);
   if (family->needs_tokens == (t->model_loss == PEN_LOSS_SUM))
@@ -146,6 +160,7 @@ static void check_model(const struct pen_topology *t) {
         t, "model.loss", "%s; family %s has %s",
         family->needs_tokens ? "\"cross_entropy\" or \"cross_entropy_sum\"" : "\"sum\"",
         family->name, family->needs_tokens ? "targets" : "no targets");
+  check_outputs(t);
   check_window(t, family);
   check_biases(t, family);
   if (!family->needs_tokens || t->description) return;

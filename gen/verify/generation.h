@@ -4,10 +4,11 @@
 
 #include "gen/verify/stage_terms.h"
 
-/* What the forward of a stage makes in one profile: its output and the loss, as values; 0: none. */
+/* What the forward of a stage makes in one profile: its output, the loss, and what the step keeps,
+ * as values; 0: none. */
 struct pen_forward {
   const struct pen_profile *profile;
-  uint32_t output, loss;
+  uint32_t output, loss, kept;
 };
 
 /* The rule "generated": a row of what a stage makes in a profile of generation is the row that

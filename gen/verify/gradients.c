@@ -67,6 +67,18 @@ static const char *weight_name(const struct pen_stage_terms *s, uint32_t weight)
 #define PROBLEM(s, index, ...) \
   pen_problem_note((s)->context->checked->problem, (s)->context->rank, index, __VA_ARGS__)
 
+/* What the step keeps, one after the other. */
+static uint32_t kept_values(const struct pen_stage_terms *s) {
+  const struct pen_rank_program *tables = s->context->tables;
+  uint32_t kept = 0;
+  for (uint32_t t = 0; t < tables->tensor_count && s->context->plan->output_count; t++) {
+    if (tables->tensors[t].base != PEN_BASE_RESULT || !pen_stage_value(s, t)) continue;
+    const struct pen_term term = {.kind = PEN_TERM_KEPT, .input = {kept, pen_stage_value(s, t)}};
+    kept = pen_term_output(pen_term_add(s->terms, &term), 0);
+  }
+  return kept;
+}
+
 /* Runs the programs of a set, and finds what its forward makes. `takes_run`: splits.h. */
 static bool run_programs(struct pen_stage_terms *s, struct pen_stage_programs *set, bool takes_run,
                          struct pen_forward *result) {
@@ -80,7 +92,8 @@ static bool run_programs(struct pen_stage_terms *s, struct pen_stage_programs *s
   const uint32_t output = s->context->profile->stages[set->stage].output;
   *result = (struct pen_forward){.profile = s->context->profile,
                                  .output = output == PEN_NONE ? 0 : pen_stage_value(s, output),
-                                 .loss = s->loss};
+                                 .loss = s->loss,
+                                 .kept = kept_values(s)};
   return true;
 }
 
@@ -206,6 +219,9 @@ static bool check_same(const struct pen_stage_terms *s, const struct pen_forward
     const struct pen_forward *other = &known[n];
     if (other->profile->sequence != made->profile->sequence) continue;
     const bool outputs = other->output != made->output;
+    if (other->kept != made->kept)
+      return PROBLEM(s, action, "same: stage %u keeps other values in %s than in %s", s->stage,
+                     made->profile->name, other->profile->name);
     if (!outputs && other->loss == made->loss) continue;
     return PROBLEM(
         s, action, "same: the forward of stage %u in %s is not that in %s: %s", s->stage,

@@ -25,6 +25,10 @@ bool pen_check_messages(const struct pen_check_context *c, const struct pen_plan
 bool pen_check_muon(const struct pen_rank_context *context);
 /* audit.c: the audit memory holds the outputs of each op. */
 bool pen_check_audit_memory(const struct pen_rank_context *context);
+/* outputs.c: the outputs of a plan are kept to the end of a step; a compute action has the place of
+ * those of its microbatch. */
+bool pen_check_outputs(const struct pen_rank_context *context);
+bool pen_check_outputs_frame(const struct pen_rank_context *context, uint32_t action);
 /* persistent.c: weights, gradients, moments, losses and constants of a rank are in the persistent
  * part and do not overlap. */
 bool pen_check_persistent(const struct pen_rank_context *context);

@@ -34,6 +34,7 @@ libgen_a_SOURCES += \
   %reldir%/muon.c \
   %reldir%/op_trace.c \
   %reldir%/op_trace.h \
+  %reldir%/outputs.c \
   %reldir%/persistent.c \
   %reldir%/pointwise.c \
   %reldir%/split_logits.c \

@@ -77,7 +77,8 @@ static bool locate_operand(const struct op_context *s, uint32_t tensor,
       (struct placed_operand){.first = s->frame->base[t->base] + t->offset, .tensor = tensor};
   operand->past = operand->first + pen_extent_bytes(b, tensor);
   if (t->base == PEN_BASE_PERSISTENT || t->base == PEN_BASE_LOSS || t->base == PEN_BASE_CACHE)
-    return true; /* checked by their tables */
+    return true;                                             /* checked by their tables */
+  if (t->base == PEN_BASE_RESULT && !s->starts) return true; /* outputs.c */
   operand->local = true;
   if (t->base == PEN_BASE_PARTIAL)
     return (operand->first >= b->memory->partial_offset && operand->past >= operand->first &&
@@ -303,6 +304,7 @@ static bool trace_output(const struct op_context *s, const struct placed_operand
     trace->loss_offset = operand->first;
     return true;
   }
+  if (b->tables->tensors[operand->tensor].base == PEN_BASE_RESULT) return true;
   if (!check_overwritten(s, operand)) return false;
   if (b->received[operand->tensor])
     return PROBLEM(s, "writes %s, which comes by message", operand_name(s, operand->tensor));

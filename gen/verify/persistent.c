@@ -182,6 +182,8 @@ static void add_constants_and_losses(const struct pen_rank_context *b, struct ra
   if (b->checked->rank_of[b->plan->stage_count - 1] == b->rank)
     add_range(list, b->plan->loss_offset, b->plan->loss_count * sizeof(double), "the loss table",
               "losses");
+  if (b->memory->output_bytes)
+    add_range(list, b->plan->output_offset, b->memory->output_bytes, "a step", "the outputs");
 }
 
 /* What struct pen_rank_memory reserves beside tensors. */
@@ -222,7 +224,7 @@ static bool check_snapshot(const struct pen_rank_context *b) {
 static bool check_member(const struct pen_rank_context *b, uint32_t member) {
   struct range_list list = {.range =
                                 pen_new(5 * (size_t)b->own_weight_count + b->tables->tensor_count +
-                                            2 * (size_t)b->plan->tie_count + 8,
+                                            2 * (size_t)b->plan->tie_count + 9,
                                         sizeof *list.range)};
   for (uint32_t index = 0; index < b->own_weight_count; index++)
     add_own_weight(b, &list, b->own_weight[index], member);

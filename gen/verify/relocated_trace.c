@@ -43,8 +43,9 @@ static bool find_blocks(const struct pen_rank_context *b, const struct pen_progr
   size_t count = 0;
   for (int n = 0; n < BLOCKS_MAX; n++)
     if (block[n].first < block[n].past && block[n].base != PEN_BASE_PERSISTENT &&
-        block[n].base != PEN_BASE_LOSS && block[n].base != PEN_BASE_PARTIAL &&
-        block[n].base != PEN_BASE_CACHE && block[n].base != PEN_BASE_EXCHANGE)
+        block[n].base != PEN_BASE_LOSS && block[n].base != PEN_BASE_RESULT &&
+        block[n].base != PEN_BASE_PARTIAL && block[n].base != PEN_BASE_CACHE &&
+        block[n].base != PEN_BASE_EXCHANGE)
       block[count++] = block[n];
   cached->block = pen_new(count + 1, sizeof block[0]);
   cached->block_count = count;

@@ -14,7 +14,8 @@
 enum {
   PEN_TERM_WEIGHT = PEN_OP_COUNT, /* dim[0]: index into the plan's weights; dtype as it is read */
   PEN_TERM_INPUT,                 /* of the stage */
-  PEN_TERM_OUTPUT_GRADIENT        /* of the stage */
+  PEN_TERM_OUTPUT_GRADIENT,       /* of the stage */
+  PEN_TERM_KEPT                   /* input[0]: those kept before, or 0; input[1]: the next output */
 };
 
 /* Two terms are compared byte by byte: there is no padding, and what a kind does not use is 0. */

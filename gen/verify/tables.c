@@ -308,6 +308,7 @@ static bool check_compute_columns(const struct pen_rank_context *b, uint32_t ind
     return pen_problem_note(problem, b->rank, index, "its slots are at %llu, not at %llu",
                             (unsigned long long)frame->base[PEN_BASE_EXCHANGE],
                             (unsigned long long)b->memory->exchange_offset);
+  if (!pen_check_outputs_frame(b, index)) return false;
   if (is_aligned(bits) && frame->base[PEN_BASE_PERSISTENT] == 0) return true;
   for (int base = 0; base < PEN_BASES; base++)
     if (base == PEN_BASE_PERSISTENT ? frame->base[base] != 0
@@ -379,7 +380,7 @@ static bool check_rank(struct pen_rank_context *b) {
   for (uint32_t index = 0; index < b->tables->action_count; index++)
     if (!check_action_columns(b, index)) return false;
   return check_wait_norm(b) && pen_check_audit_memory(b) && pen_check_muon(b) &&
-         pen_check_persistent(b) && pen_check_cache(b);
+         pen_check_persistent(b) && pen_check_outputs(b) && pen_check_cache(b);
 }
 
 /* The weights of the plan grouped by rank: those of each rank's first tensor rank. */

@@ -129,6 +129,7 @@ static void print_rank(struct memory_map *map) {
   if (m->bf16_bytes) print_part(map->out, "bf16 copies", m->bf16_bytes);
   print_part(map->out, "gradients", m->gradient_bytes);
   print_part(map->out, "moments", m->moment_bytes);
+  if (m->output_bytes) print_part(map->out, "outputs", m->output_bytes);
   if (m->snapshot_bytes) print_part(map->out, "snapshot", m->snapshot_bytes);
   if (m->audit_bytes) print_part(map->out, "audit", m->audit_bytes);
   if (m->muon_bytes) print_part(map->out, "muon", m->muon_bytes);

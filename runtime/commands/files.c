@@ -33,6 +33,7 @@ static const struct named_file {
     {"--trace", offsetof(struct pen_options, trace), true, NULL},
     {"--output", offsetof(struct pen_options, output), true, ".tmp"}, /* of init */
     {"--logits", offsetof(struct pen_options, logits), true, ".tmp"},
+    {"--outputs", offsetof(struct pen_options, outputs), true, ".tmp"},
 };
 enum { NAMED_FILE_COUNT = sizeof named_files / sizeof *named_files };
 

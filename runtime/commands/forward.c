@@ -15,6 +15,7 @@
 #include "runtime/base/text_writer.h"
 #include "runtime/comm/step_stats.h"
 #include "runtime/commands/commands.h"
+#include "runtime/commands/eval_outputs.h"
 #include "runtime/commands/files.h"
 #include "runtime/commands/generate.h"
 #include "runtime/commands/score.h"
@@ -97,7 +98,7 @@ static void print_result(const struct pen_run *run) {
              run->data.path, pen_data_windows_text(&run->data), control->step_count);
   }
   if (control->not_finite_count > 0) {
-    const bool by_token = run->hooks != NULL;
+    const bool by_token = run->hooks != NULL && run->hooks->gives_result;
     pen_warn("%" PRIu64 " of %" PRIu64 " %s not finite: the result has no loss",
              control->not_finite_count, by_token ? control->target_count : control->step_count,
              by_token ? "log-probabilities are" : "steps have a loss that is");
@@ -109,6 +110,7 @@ static int run_forward(struct pen_run *run, uint32_t result_rank) {
   pen_run_report_weights(run, run->options->quiet);
   pen_run_open_trace(run);
   int status = pen_launch(run);
+  pen_eval_outputs_close(run);
   if (status == 0 && is_local(run, result_rank)) {
     print_result(run);
   }
@@ -157,6 +159,7 @@ int pen_run_eval(const struct pen_plan *plan, const struct pen_options *options,
   run.steps =
       options->given.steps ? options->steps : pen_steps_of_file(plan, &run.buckets, &run.data);
   pen_say_not_read(&run, &run.buckets, &run.data, run.steps, options->given.steps);
+  pen_eval_outputs_open(&run);
   return run_forward(&run, 0);
 }
 

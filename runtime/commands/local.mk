@@ -7,6 +7,8 @@ libruntime_a_SOURCES += \
   %reldir%/columns.h \
   %reldir%/draw.c \
   %reldir%/draw.h \
+  %reldir%/eval_outputs.c \
+  %reldir%/eval_outputs.h \
   %reldir%/exchange_times.c \
   %reldir%/exchange_times.h \
   %reldir%/files.c \

@@ -310,4 +310,4 @@ static void left(const struct pen_run *run, struct pen_vm *vm) {
 }
 
 const struct pen_command_hooks pen_score_hooks = {
-    .opened = opened, .stepped = stepped, .left = left};
+    .gives_result = true, .opened = opened, .stepped = stepped, .left = left};

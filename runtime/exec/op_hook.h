@@ -28,6 +28,7 @@ void pen_vm_hook(struct pen_vm *vm, enum pen_op_kind kind, struct pen_op_hook *h
 /* What a command does in each rank besides running steps; null: nothing. `vm` is that of the step's
  * profile. */
 struct pen_command_hooks {
+  bool gives_result; /* in `left`, instead of the loss of the steps */
   /* Before the seal, for every profile in turn. */
   void (*opened)(const struct pen_run *run, struct pen_vm *vm);
   /* Chooses the bucket of a step, on all ranks alike, when this one has ended the step before, of

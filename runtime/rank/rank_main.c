@@ -352,7 +352,7 @@ static void open_log(struct pen_rank *rank) {
 /* How many steps were run, and eval's result, for the parent to print when all is well. */
 static void report_result(struct pen_rank *rank) {
   struct pen_control *control = rank->run->shared.control;
-  if (rank->run->hooks == NULL) {
+  if (rank->run->hooks == NULL || !rank->run->hooks->gives_result) {
     control->loss_sum = rank->log.loss_sum;
     control->target_count = rank->log.target_count;
     control->not_finite_count = rank->log.not_finite;

@@ -70,6 +70,7 @@ COMMAND_TESTS = \
   %reldir%/muon.t \
   %reldir%/optimizer_groups.t \
   %reldir%/options.t \
+  %reldir%/outputs.t \
   %reldir%/packed_files.t \
   %reldir%/splits.t \
   %reldir%/splits_head.t \

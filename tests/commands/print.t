@@ -97,7 +97,7 @@ for (rank, kind), row in rows.items():
     assert row["calls"] == len(calls), row
     assert row["bytes"] == len(calls) * (98304 if kind == "gradients" else 49152), row
     assert 0 <= row["exposed"] <= sum(r["end"] - r["start"] for r in calls) + 1e-12, row
-kinds = "weights copies gradients moments gathered activations constants window losses snapshot audit muon cache control".split()
+kinds = "weights copies gradients moments gathered activations constants window losses outputs snapshot audit muon cache control".split()
 for rank, row in enumerate(report["rank"]):
     assert [row["rank"], row["pipeline_rank"], row["tensor_rank"]] == [rank, rank, 0], row
     assert list(row["bytes"]) == kinds and sum(row["bytes"].values()) == row["placed_bytes"], row

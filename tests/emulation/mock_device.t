@@ -16,7 +16,7 @@ test -z "$lists" || exec >/dev/null
 link_plan() {
   (cd "$top_builddir" &&
     $CC $CFLAGS $PEN_CFLAGS -O0 -I"$top_srcdir" -c -o "$scratch/$1.o" "$scratch/$1.c" &&
-    $CC $CFLAGS $strip_debug -o "$scratch/$1" "$scratch/$1.o" libmock_device.a libruntime.a $KERNEL_ARCHIVES libkernels.a $RUNTIME_LIBS)
+    $CC $CFLAGS $strip_debug -o "$scratch/$1" "$scratch/$1.o" libmock_device.a libruntime.a $KERNEL_ARCHIVES $RUNTIME_LIBS)
 }
 
 # replay NAME TOPOLOGY SETTING...: each line of the replay is a test here.

@@ -29,6 +29,7 @@ GEN_TESTS = \
   %reldir%/verify_audit \
   %reldir%/verify_inputs \
   %reldir%/verify_muon \
+  %reldir%/verify_outputs \
   %reldir%/verify_readers \
   %reldir%/verify_collectives \
   %reldir%/verify_cache \
@@ -86,6 +87,7 @@ GEN_TEST_LIBS = libtestsupport.a libgen.a $(LIBCONFIG_LIBS) $(JANSSON_LIBS) $(NE
 %canon_reldir%_verify_audit_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_inputs_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_muon_LDADD = $(GEN_TEST_LIBS)
+%canon_reldir%_verify_outputs_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_readers_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_collectives_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_cache_LDADD = $(GEN_TEST_LIBS)

@@ -24,7 +24,7 @@ KERNEL_TESTS = \
   %reldir%/rows \
   %reldir%/threads
 check_PROGRAMS += $(KERNEL_TESTS)
-KERNEL_TEST_LIBS = libtestsupport.a $(KERNEL_ARCHIVES) libkernels.a $(BLAS_LIBS) $(CMOCKA_LIBS) -lm
+KERNEL_TEST_LIBS = libtestsupport.a $(KERNEL_ARCHIVES) $(BLAS_LIBS) $(CMOCKA_LIBS) -lm
 %canon_reldir%_affine_LDADD = $(KERNEL_TEST_LIBS)
 %canon_reldir%_attention_SOURCES = %reldir%/attention.c %reldir%/attention_wide_bf16.c %reldir%/attention_dx_wide_bf16.c
 %canon_reldir%_attention_LDADD = $(KERNEL_TEST_LIBS)

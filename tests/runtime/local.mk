@@ -27,7 +27,7 @@ RUNTIME_TESTS = \
   %reldir%/transport \
   %reldir%/window_order
 check_PROGRAMS += $(RUNTIME_TESTS)
-RUNTIME_TEST_LIBS = libtestsupport.a libruntime.a $(KERNEL_ARCHIVES) libkernels.a $(RUNTIME_LIBS) $(CMOCKA_LIBS) -lpthread
+RUNTIME_TEST_LIBS = libtestsupport.a libruntime.a $(KERNEL_ARCHIVES) $(RUNTIME_LIBS) $(CMOCKA_LIBS) -lpthread
 %canon_reldir%_blend_LDADD = $(RUNTIME_TEST_LIBS)
 %canon_reldir%_bulk_copy_LDADD = $(RUNTIME_TEST_LIBS)
 %canon_reldir%_checkpoint_LDADD = $(RUNTIME_TEST_LIBS)

@@ -52,6 +52,7 @@ EXTRA_DIST += \
   %reldir%/rounded.py \
   %reldir%/spoil_weights.py \
   %reldir%/samples.py \
+  %reldir%/tensors.py \
   %reldir%/updates.py \
   %reldir%/kernels.sh \
   %reldir%/layers.awk \

@@ -11,7 +11,7 @@ tools/bench/dispatch_%: $(srcdir)/tools/bench/dispatch.c plan/%.o libruntime.a
 	$(AM_V_CCLD)$(MKDIR_P) $(@D) && $(COMPILE_PLAIN) $(AM_LDFLAGS) $(LDFLAGS) -o $@ $< plan/$*.o libruntime.a $(RUNTIME_LIBS)
 tools_bench_hop_SOURCES = tools/bench/hop.c tools/bench/hop.h
 # The kernels for each instruction set call the threads of libkernels.a, which nothing else asks for here.
-tools_bench_hop_LDADD = $(OFI_ARCHIVES) libruntime.a $(KERNEL_ARCHIVES) libkernels.a $(OFI_LIBS) $(RUNTIME_LIBS)
+tools_bench_hop_LDADD = $(OFI_ARCHIVES) libruntime.a $(KERNEL_ARCHIVES) $(OFI_LIBS) $(RUNTIME_LIBS)
 if OFI
 HOP_LINK = $(OFI_LINK)
 endif

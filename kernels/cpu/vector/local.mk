@@ -37,10 +37,12 @@ libkernels_baseline_a_SOURCES = $(VECTOR_SOURCES)
 libkernels_baseline_a_CFLAGS = $(KERNEL_FLAGS) -DPEN_ISA=baseline
 libkernels_baseline_bf16_a_SOURCES = $(BF16_SOURCES)
 libkernels_baseline_bf16_a_CFLAGS = $(libkernels_baseline_a_CFLAGS) -DPEN_STORED_BF16
-KERNEL_ARCHIVES = libkernels.a libkernels-baseline.a libkernels-baseline-bf16.a
+# libkernels.a and the others use each other: it is in front of them and behind.
+VECTOR_ARCHIVES = libkernels-baseline.a libkernels-baseline-bf16.a
+KERNEL_ARCHIVES = libkernels.a $(VECTOR_ARCHIVES) libkernels.a
 if X86_64
 noinst_LIBRARIES += libkernels-avx2.a libkernels-avx2-bf16.a libkernels-avx512.a libkernels-avx512-bf16.a libkernels-avx512bf16.a
-KERNEL_ARCHIVES += libkernels-avx2.a libkernels-avx2-bf16.a libkernels-avx512.a libkernels-avx512-bf16.a libkernels-avx512bf16.a
+VECTOR_ARCHIVES += libkernels-avx2.a libkernels-avx2-bf16.a libkernels-avx512.a libkernels-avx512-bf16.a libkernels-avx512bf16.a
 libkernels_avx2_a_SOURCES = $(VECTOR_SOURCES)
 libkernels_avx2_a_CFLAGS = $(KERNEL_FLAGS) -DPEN_ISA=avx2 -mavx2 -mfma
 libkernels_avx2_bf16_a_SOURCES = $(BF16_SOURCES)
