@@ -45,6 +45,7 @@ nobase_pkginclude_HEADERS = \
   runtime/plan/plan.h \
   runtime/plan/profiles.def \
   runtime/plan/recompute.def \
+  runtime/plan/shares.def \
   runtime/plan/transports.def \
   runtime/plan/transports.h
 penstock-build: $(srcdir)/%reldir%/penstock-build.in Makefile

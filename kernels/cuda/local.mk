@@ -32,6 +32,7 @@ CUDA_KERNELS = \
   %reldir%/rope.cu \
   %reldir%/rope_table.cu \
   %reldir%/row_sum.cu \
+  %reldir%/logp.cu \
   %reldir%/scale.cu \
   %reldir%/sgd.cu \
   %reldir%/split.cu \
