@@ -46,6 +46,7 @@ nobase_pkginclude_HEADERS = \
   runtime/plan/plan.h \
   runtime/plan/profiles.def \
   runtime/plan/recompute.def \
+  runtime/plan/shares.def \
   runtime/plan/transports.def \
   runtime/plan/transports.h
 # What programs with a library use.

@@ -29,6 +29,7 @@ enum pen_format {
   PEN_AS_NORM,
   PEN_AS_BACKWARD_ORDER,
   PEN_AS_INPUT_DTYPE,
+  PEN_AS_SHARE,
   PEN_AS_STEP,
   PEN_AS_DEVICE, /* these three have their text in the digest */
   PEN_AS_TRANSPORT,

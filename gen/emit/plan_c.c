@@ -145,6 +145,10 @@ static void write_plan(struct pen_c_writer *writer, const struct pen_plan *plan,
     write_pointer(writer, "inputs");
     pen_write_text(writer, pen_text("  .input_count = %" PRIu32 ",\n", plan->input_count));
   }
+  if (plan->share_count) {
+    write_pointer(writer, "shares");
+    pen_write_text(writer, pen_text("  .share_count = %" PRIu32 ",\n", plan->share_count));
+  }
   if (plan->fallback_count)
     pen_write_text(writer, pen_text("  .fallbacks = fallbacks, .fallback_count = %" PRIu32 ",\n",
                                     plan->fallback_count));

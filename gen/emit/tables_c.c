@@ -51,6 +51,10 @@ static const char *const input_dtype_text[] = {
 #define PEN_INPUT_DTYPE(name, ...) "PEN_INPUT_" #name,
 #include "runtime/plan/inputs.def"
 };
+static const char *const share_text[] = {
+#define PEN_SHARE(name, ...) "PEN_SHARE_" #name,
+#include "runtime/plan/shares.def"
+};
 static const char *const dtype_text[] = {"PEN_F32", "PEN_BF16", "PEN_I32", "PEN_F64",
                                          "PEN_BF16_PARTIAL"};
 static const char *const initial_text[] = {"PEN_INITIAL_NORMAL", "PEN_INITIAL_ONES",
@@ -98,7 +102,7 @@ static const char *const *const enumerators[PEN_FORMATS] = {
     [PEN_AS_RECOMPUTE] = recompute_text, [PEN_AS_BACKWARD_ORDER] = backward_order_text,
     [PEN_AS_DEVICE] = device_text,       [PEN_AS_TRANSPORT] = transport_text,
     [PEN_AS_BIND] = bind_text,           [PEN_AS_INPUT_DTYPE] = input_dtype_text,
-    [PEN_AS_STEP] = step_text,
+    [PEN_AS_STEP] = step_text,           [PEN_AS_SHARE] = share_text,
 };
 
 /* ---- rows ---- */
@@ -299,6 +303,8 @@ static void write_table_head(struct pen_c_writer *writer, const struct pen_table
     pen_write_text(writer, "\n/* ======== inputs that data have by name ======== */\n");
   if (index == PEN_SCHEMA_OUTPUT)
     pen_write_text(writer, "\n/* ======== values that a step keeps ======== */\n");
+  if (index == PEN_SCHEMA_SHARE)
+    pen_write_text(writer, "\n/* ======== shares of losses ======== */\n");
   if (index == PEN_SCHEMA_POINTWISE)
     pen_write_text(writer, "\n/* ======== programs of element-wise operations ======== */\n");
   if (index == PEN_SCHEMA_MEMORY) pen_write_text(writer, "\n/* ======== ranks ======== */\n");

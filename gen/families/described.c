@@ -117,7 +117,7 @@ static uint32_t passing_value(const struct pen_kind *kind, uint32_t place) {
 static bool may_cut(const struct pen_kind *kind, uint32_t first, uint32_t place) {
   const uint32_t taken = first ? passing_value(kind, first) : kind->takes,
                  passing = passing_value(kind, place);
-  return passing != PEN_NONE && place <= kind->head &&
+  return passing != PEN_NONE && place <= kind->head && place <= kind->first_loss &&
          (kind->takes == PEN_NONE || computes_gradients(kind, first, place)) &&
          computes_gradients(kind, place, kind->op_count) &&
          !passes_gradient(kind, taken, passing) && !passes_gradient(kind, passing, kind->gives) &&
@@ -244,15 +244,33 @@ static void check_uses(const struct pen_description *d, struct weight_uses *uses
                d->weight[w].name);
 }
 
-/* An input that data must have is read. */
+/* An input that data must have is read, by an op, or for a share. */
 static void check_inputs(const struct pen_description *d) {
   for (size_t i = 0; i < d->input_count; i++) {
     bool is_read = d->input[i].from != PEN_SOURCE_NAME;
     for (int use = 0; use < PEN_INPUT_USES; use++) is_read = is_read || d->input[i].declared[use];
+    for (size_t s = 0; s < d->share_count; s++) is_read = is_read || d->share[s].input == i;
     if (!is_read)
       pen_stop(PEN_EXIT_TOPOLOGY, "%s: inputs[%zu]: %s: no op reads it", d->path, i,
                d->input[i].name);
   }
+}
+
+static bool uses_share(const struct pen_kind *kind, uint32_t share) {
+  for (uint32_t i = 0; i < kind->op_count; i++)
+    for (int k = 0; k < PEN_OPERANDS_MAX; k++)
+      if (kind->op[i].operand[k].source == PEN_OPERAND_NAMED_SHARE &&
+          kind->op[i].operand[k].input == share)
+        return true;
+  return false;
+}
+
+/* A loss uses each share: the last unit has them all. */
+static void check_shares(const struct pen_description *d, const struct pen_kind *last) {
+  for (uint32_t s = 0; s < d->share_count; s++)
+    if (!uses_share(last, s))
+      pen_stop(PEN_EXIT_TOPOLOGY, "%s: shares[%u]: %s: no loss has it", d->path, s,
+               d->share[s].name);
 }
 
 /* The ops that read the weight with two names: EMBEDDING its first one, the head its other. */
@@ -310,6 +328,7 @@ static void match_units(struct family_maker *m) {
   }
   check_uses(d, &uses);
   check_inputs(d);
+  check_shares(d, blocks_of(m, d->unit_count - 1)->kind);
 }
 
 static void list_blocks(struct family_maker *m) {

@@ -44,18 +44,19 @@ static const struct pen_declared *declare_named(const struct pen_described_input
       [PEN_USED_AS_VALUES] = {PEN_OP_INPUT, PEN_OF_MODEL, "batch sequence"},
   };
   struct named_use *named = pen_new(1, sizeof *named);
-  *named = (struct named_use){
-      .declared = {.name = input->name,
-                   .extents = use == PEN_USED_AS_VALUES ? pen_text("%s %llu", of[use].extents,
-                                                                   (unsigned long long)input->width)
-                                                        : of[use].extents,
-                   .split = 0,
-                   .dtype = of[use].dtype,
-                   .receivers = PEN_TO_EVERY,
-                   .emit = emit_named},
-      .op = of[use].op,
-      .number = number,
-      .width = input->width};
+  *named =
+      (struct named_use){.declared = {.name = input->name,
+                                      .extents = use == PEN_USED_AS_VALUES || input->width > 1
+                                                     ? pen_text("%s %llu", of[use].extents,
+                                                                (unsigned long long)input->width)
+                                                     : of[use].extents,
+                                      .split = 0,
+                                      .dtype = of[use].dtype,
+                                      .receivers = PEN_TO_EVERY,
+                                      .emit = emit_named},
+                         .op = of[use].op,
+                         .number = number,
+                         .width = input->width};
   return &named->declared;
 }
 

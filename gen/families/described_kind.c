@@ -11,6 +11,7 @@
 #include "gen/base/arena.h"
 #include "gen/families/described_inputs.h"
 #include "gen/families/described_pointwise.h"
+#include "gen/model/gradient_rules.h"
 #include "gen/model/op_signature.h"
 #include "gen/topology/description_inputs.h"
 #include "runtime/plan/plan.h"
@@ -88,6 +89,15 @@ static struct pen_kind_operand input_operand(const struct pen_kind *kind,
       .source = PEN_OPERAND_INPUT, .use = (uint8_t)use, .input = index};
 }
 
+static struct pen_kind_operand named_share(const struct pen_kind *kind,
+                                           const struct pen_kind_op *op, const char *name) {
+  const struct pen_description *d = kind->description;
+  for (uint32_t i = 0; i < d->share_count; i++)
+    if (strcmp(d->share[i].name, name) == 0)
+      return (struct pen_kind_operand){.source = PEN_OPERAND_NAMED_SHARE, .input = i};
+  FAIL(kind, op, "%s: operand share: a name of the list shares", name);
+}
+
 /* An input of the step that the row of the op asks for: the weight of a target in the loss, which
  * is NAME.share, or ids, of which the loss ignores some. */
 static struct pen_kind_operand data_operand(const struct pen_kind *kind,
@@ -95,6 +105,8 @@ static struct pen_kind_operand data_operand(const struct pen_kind *kind,
   static const char ending[] = ".share";
   const char *wanted = operand_row(op, k)->name;
   const size_t bytes = strlen(name);
+  if (strcmp(wanted, "share") == 0 && kind->description->share_count > 0)
+    return named_share(kind, op, name);
   if (strcmp(wanted, "share") != 0)
     return input_operand(kind, op, k, name, bytes,
                          strcmp(wanted, "targets") == 0 ? PEN_USED_AS_TARGETS : PEN_USED_AS_IDS);
@@ -103,7 +115,7 @@ static struct pen_kind_operand data_operand(const struct pen_kind *kind,
                     pen_ends_in(name, ending, sizeof ending - 1) ? bytes + 1 - sizeof ending : 0,
                     PEN_USED_AS_TARGETS);
   const int targets = pen_signature_operand(pen_signature_of(op->row->kind), "targets");
-  if (share.input != op->operand[targets].input)
+  if (targets >= 0 && share.input != op->operand[targets].input)
     FAIL(kind, op, "%s: operand share: that of the operand targets", name);
   share.source = PEN_OPERAND_SHARE;
   return share;
@@ -140,7 +152,8 @@ static struct pen_kind_operand read_operand(const struct pen_kind *kind,
                                             const struct pen_kind_op *op, int k, const char *name) {
   const enum pen_operand_class class = pen_operand_class_of(op->row->kind, k);
   const bool is_weight = name && *name == '.';
-  if (!name && !operand_row(op, k)->optional)
+  const bool is_loss = op->row->appended == PEN_APPENDED_LOSS;
+  if (!name && (!operand_row(op, k)->optional || is_loss))
     FAIL(kind, op, "operand %s is missing", operand_row(op, k)->name);
   if (!name) return (struct pen_kind_operand){.source = PEN_OPERAND_ABSENT};
   if (is_weight != (class == PEN_READS_WEIGHT) || strcmp(name, ".") == 0)
@@ -225,7 +238,6 @@ static bool is_by_rows(const struct pen_kind_op *op) {
  * by row: so they may be computed of the last token alone. */
 static void find_head(struct pen_kind *kind) {
   const struct pen_kind_op *last = &kind->op[kind->op_count - 1];
-  if (!is_loss(kind, kind->op_count - 1)) FAIL(kind, last, "the last op must be CROSS_ENTROPY");
   const struct pen_kind_op *op = last;
   uint32_t maker = kind->op_count - 1;
   do {
@@ -240,14 +252,50 @@ static void find_head(struct pen_kind *kind) {
   kind->head = maker;
 }
 
+/* The last op is a loss, with the share of its targets; or there are several ops that are, with
+ * shares of the list. */
+static void find_losses(struct pen_kind *kind) {
+  const struct pen_kind_op *last = &kind->op[kind->op_count - 1];
+  const bool has_shares = kind->description->share_count > 0;
+  kind->first_loss = 0;
+  while (kind->first_loss < kind->op_count && !is_loss(kind, kind->first_loss)) kind->first_loss++;
+  if (!is_loss(kind, kind->op_count - 1))
+    FAIL(kind, last, "the last op must be CROSS_ENTROPY or SUM_LOSS");
+  if (has_shares) return;
+  if (kind->first_loss + 1 < kind->op_count || last->row->kind != PEN_OP_CROSS_ENTROPY)
+    FAIL(kind, &kind->op[kind->first_loss],
+         "one loss, CROSS_ENTROPY, unless the description has a list shares");
+  find_head(kind);
+}
+
+/* Whether the gradient of the op needs none of that output, and it is not the only one: an op reads
+ * another. */
+static bool may_be_unread(const struct pen_kind *kind, uint32_t value) {
+  const struct pen_kind_op *op = &kind->op[kind->value[value].maker];
+  const int outputs = pen_described_outputs(op->row->kind),
+            output = pen_signature_of(op->row->kind)->input_count + (int)(value - op->first_output);
+  bool is_optional = false, is_read = false;
+  size_t count;
+  const struct pen_gradient_rule *rule = pen_gradient_rules(&count);
+  for (; count-- > 0; rule++)
+    for (size_t w = 0; w < rule->input_count && rule->forward == op->row->kind; w++)
+      if (rule->word[w].operand == output && rule->word[w].mark == '\'')
+        is_optional = pen_signature_of(rule->backward)->operand[w].optional;
+  for (int n = 0; n < outputs; n++)
+    is_read = is_read || kind->value[op->first_output + (uint32_t)n].past_read;
+  return is_optional && is_read;
+}
+
 static void check_readers(const struct pen_kind *kind) {
   for (uint32_t v = 0; v < kind->value_count; v++) {
     const struct pen_kind_value *value = &kind->value[v];
-    const bool ends = value->maker + 1 == kind->op_count && kind->gives == PEN_NONE;
+    const bool ends =
+        value->maker != PEN_NONE && is_loss(kind, value->maker) && kind->gives == PEN_NONE;
     if (value->past_read || v == kind->gives || ends) continue;
     if (value->maker == PEN_NONE)
       pen_description_fail(kind->description, kind->from, NULL, "%s: no op reads what it takes",
                            value->name);
+    if (may_be_unread(kind, v)) continue;
     FAIL(kind, &kind->op[value->maker], "%s: no op reads it", value->name);
   }
 }
@@ -270,13 +318,14 @@ struct pen_kind *pen_described_kind(const struct pen_description *d,
                             .op = pen_new(from->op_count, sizeof *kind->op),
                             .takes = PEN_NONE,
                             .gives = PEN_NONE,
-                            .head = PEN_NONE};
+                            .head = PEN_NONE,
+                            .first_loss = PEN_NONE};
   if (from->takes && find_input(d, from->takes, strlen(from->takes)))
     pen_description_fail(d, from, NULL, "takes %s: a name that no input has", from->takes);
   if (from->takes) kind->takes = add_value(kind, from->takes, PEN_NONE);
   for (size_t i = 0; i < from->op_count; i++) add_op(kind, &from->op[i]);
   find_given(kind);
-  if (kind->gives == PEN_NONE) find_head(kind);
+  if (kind->gives == PEN_NONE) find_losses(kind);
   check_readers(kind);
   return kind;
 }
@@ -329,7 +378,7 @@ static void limit_ids(const struct pen_kind *kind, const struct pen_kind_op *op,
 }
 
 void pen_kind_match_unit(struct pen_kind *kind, const char *prefix, bool is_first) {
-  static const struct pen_step_sizes token = {1, 1, 1, 1};
+  static const struct pen_step_sizes token = {1, 1, 1, 1, 1};
   int64_t dim[PEN_DIMS_MAX];
   double real[PEN_REALS_MAX];
   if (kind->takes != PEN_NONE) kind->value[kind->takes].width = kind->from->width;

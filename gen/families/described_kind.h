@@ -14,13 +14,15 @@ enum pen_operand_source {
   PEN_OPERAND_CONSTANT,
   PEN_OPERAND_WEIGHT,
   PEN_OPERAND_INPUT,
-  PEN_OPERAND_SHARE /* of the targets */
+  PEN_OPERAND_SHARE,      /* of the targets */
+  PEN_OPERAND_NAMED_SHARE /* of the list `shares` */
 };
 
 struct pen_kind_operand {
   uint8_t source;     /* enum pen_operand_source */
   uint8_t use;        /* of inputs: enum pen_input_use */
-  uint32_t input;     /* and the index of the description's inputs; a share is that of targets */
+  uint32_t input;     /* and the index of the description's inputs, of which a share is that of
+                         targets; of the list `shares` */
   uint32_t value;     /* of values and constants: index of the kind's values */
   const char *weight; /* its name in the unit, without the point: "ln_1.weight" */
 };
@@ -48,7 +50,9 @@ struct pen_kind {
   struct pen_kind_value *value;
   uint32_t value_count;
   uint32_t takes, gives; /* values; PEN_NONE: nothing */
-  uint32_t head; /* the product that the ops after it make the logits and the loss of; PEN_NONE */
+  uint32_t first_loss;   /* op; PEN_NONE: the kind has no loss */
+  uint32_t head; /* the product that the ops after it make the logits and the loss of; PEN_NONE: the
+                    kind has no loss, or losses with shares of their own */
 };
 
 /* Fails (78), with the file, the unit, the op and its line, unless each op has a row, each name is

@@ -25,6 +25,7 @@ struct block_ops {
   const struct pen_kind_block *block;
   const char *prefix; /* of the names of its weights */
   uint32_t *value;    /* [value of the kind]: of the graph */
+  uint32_t loss;      /* the sum of the losses so far; PEN_NONE: there is none */
 };
 
 /* An op with what it reads, and its dims in this step. */
@@ -39,7 +40,7 @@ struct sized_op {
 static struct pen_step_sizes sizes_of(const struct pen_graph *graph) {
   const struct pen_topology *t = graph->topology;
   return (struct pen_step_sizes){graph->rows / t->sequence, t->sequence, graph->rows,
-                                 t->model_sequence};
+                                 t->model_sequence, t->batch_loss_group * t->sequence};
 }
 
 /* ---- operands ---- */
@@ -108,6 +109,7 @@ static uint32_t input_value(struct block_ops *e, const struct pen_kind_op *op, i
     case PEN_OPERAND_WEIGHT: return weight_value(e, operand->weight);
     case PEN_OPERAND_INPUT: return data_value(e, operand);
     case PEN_OPERAND_SHARE: return pen_share_of(e->graph, data_value(e, operand));
+    case PEN_OPERAND_NAMED_SHARE: return pen_op_share(e->graph, operand->input);
     default: return PEN_NONE;
   }
 }
@@ -184,10 +186,21 @@ static void append_attention(struct block_ops *e, const struct sized_op *sized) 
   memcpy(made->real, sized->real, sizeof made->real);
 }
 
+/* One of the losses that have shares of their own; the last op is the last of them. */
+static void append_loss(struct block_ops *e, struct sized_op *sized) {
+  const struct pen_kind *kind = e->block->kind;
+  const struct pen_signature *signature = pen_signature_of(sized->kind);
+  const uint32_t share = sized->input[pen_signature_operand(signature, "share")];
+  e->loss = pen_op_add_loss(e->graph, sized->kind, sized->input, sized->dim, signature->dim_count,
+                            share, e->loss, sized->op == &kind->op[kind->op_count - 1]);
+}
+
 static void append_op(struct block_ops *e, const struct pen_kind_op *op) {
-  const struct sized_op sized = size_op(e, op);
+  struct sized_op sized = size_op(e, op);
   if (op->row->appended == PEN_APPENDED_ATTENTION)
     append_attention(e, &sized);
+  else if (op->row->appended == PEN_APPENDED_LOSS)
+    append_loss(e, &sized);
   else
     append_row(e, &sized);
 }
@@ -234,7 +247,8 @@ uint32_t pen_described_emit(struct pen_graph *graph, uint32_t layer, uint32_t x)
   const struct pen_model_block *of = &graph->stages->block[graph->block];
   const struct pen_kind_block *block = (const struct pen_kind_block *)(const void *)of->kind;
   const struct pen_kind *kind = block->kind;
-  struct block_ops e = {graph, block, of->prefix, pen_new(kind->value_count, sizeof *e.value)};
+  struct block_ops e = {graph, block, of->prefix, pen_new(kind->value_count, sizeof *e.value),
+                        PEN_NONE};
   for (uint32_t v = 0; v < kind->value_count; v++) e.value[v] = PEN_NONE;
   if (block->passes) x = pen_op_scale(graph, "taken", x, 1.0); /* whose gradients are two tensors */
   if (block->takes != PEN_NONE) e.value[block->takes] = x;

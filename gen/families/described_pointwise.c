@@ -29,18 +29,22 @@ const char *pen_pointwise_places(const struct pen_described_op *op,
   return whole == WHOLE ? "one operand at least is a value" : NULL;
 }
 
+/* The elements of an operand for each token; of a weight or none 0. */
+static uint64_t width_of(const struct pen_kind *kind, const struct pen_kind_operand *operand) {
+  if (operand->source == PEN_OPERAND_INPUT) return kind->description->input[operand->input].width;
+  return operand->source == PEN_OPERAND_VALUE ? kind->value[operand->value].width : 0;
+}
+
 /* Moves values of one element for each token, beside wider ones, to the columns. */
 static const char *find_columns(const struct pen_kind *kind, const struct pen_kind_op *op,
                                 uint8_t place[PEN_POINTWISE_OPERANDS]) {
   uint8_t whole = WHOLE, column = COLUMN;
   uint64_t widest = 1;
   for (int k = WHOLE; k < ROW; k++)
-    if (op->operand[k].source == PEN_OPERAND_VALUE &&
-        kind->value[op->operand[k].value].width > widest)
-      widest = kind->value[op->operand[k].value].width;
+    if (width_of(kind, &op->operand[k]) > widest) widest = width_of(kind, &op->operand[k]);
   for (size_t i = 0; i < op->from->operand_count; i++) {
     if (!op->from->operand[i] || place[i] >= ROW) continue;
-    const bool is_column = widest > 1 && kind->value[op->operand[place[i]].value].width == 1;
+    const bool is_column = widest > 1 && width_of(kind, &op->operand[place[i]]) == 1;
     place[i] = is_column ? column++ : whole++;
   }
   return column > COLUMNS_PAST

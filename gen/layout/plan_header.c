@@ -70,10 +70,18 @@ static const char *config_json(const struct pen_topology *t, const struct pen_fa
   return kept;
 }
 
+/* Whether the elements of an input that are not -100 are targets: an op or a share counts them. */
+static bool has_targets(const struct pen_description *d, uint32_t input) {
+  bool has = d->input[input].declared[PEN_USED_AS_TARGETS] != NULL;
+  for (size_t s = 0; s < d->share_count; s++)
+    has = has || (d->share[s].over == PEN_SHARE_TARGETS && d->share[s].input == input);
+  return has;
+}
+
 /* The inputs of a description that data have by their names, in its order. */
 static void set_inputs(struct pen_plan *plan, const struct pen_description *d) {
   struct pen_input *inputs = pen_new(d->input_count + 1, sizeof *inputs);
-  for (size_t i = 0; i < d->input_count; i++) {
+  for (uint32_t i = 0; i < d->input_count; i++) {
     const struct pen_described_input *from = &d->input[i];
     if (from->from != PEN_SOURCE_NAME) continue;
     struct pen_input *input = &inputs[plan->input_count++];
@@ -81,10 +89,25 @@ static void set_inputs(struct pen_plan *plan, const struct pen_description *d) {
                                 .dtype = from->dtype,
                                 .dim_count = from->dim_count,
                                 .limit = from->limit,
-                                .has_targets = from->declared[PEN_USED_AS_TARGETS] != NULL};
+                                .has_targets = has_targets(d, i)};
     memcpy(input->dim, from->dim, sizeof input->dim);
   }
   plan->inputs = inputs;
+}
+
+/* The shares of its losses. Inputs by name are counted from 1. */
+static void set_shares(struct pen_plan *plan, const struct pen_description *d) {
+  struct pen_share *shares = pen_new(d->share_count + 1, sizeof *shares);
+  plan->share_count = (uint32_t)d->share_count;
+  for (size_t s = 0; s < d->share_count; s++) {
+    const struct pen_described_share *from = &d->share[s];
+    uint32_t input = 0;
+    for (uint32_t i = 0; from->input != PEN_NONE && i <= from->input; i++)
+      input += d->input[i].from == PEN_SOURCE_NAME;
+    shares[s] = (struct pen_share){
+        .over = from->over, .input = input, .factor = from->factor, .least = from->least};
+  }
+  plan->shares = shares;
 }
 
 struct pen_plan *pen_plan_header(const struct pen_topology *t,
@@ -120,6 +143,7 @@ struct pen_plan *pen_plan_header(const struct pen_topology *t,
   plan->gathers_units = partition->gathers_units;
   plan->reduces_microbatches = partition->reduces_microbatches;
   plan->microbatch = (uint32_t)t->batch_microbatch;
+  plan->loss_group = (uint32_t)t->batch_loss_group;
   plan->sequence = (uint32_t)t->model_sequence;
   plan->vocab = (uint32_t)t->model_vocab;
   plan->layers = (uint32_t)t->model_layers;
@@ -128,9 +152,12 @@ struct pen_plan *pen_plan_header(const struct pen_topology *t,
   plan->generated_groups = (uint32_t)t->generate_microbatches;
   plan->audits = t->memory_audit && t->trains;
   plan->needs_tokens = pen_family_needs_tokens(family);
-  if (t->description) set_inputs(plan, t->description);
+  if (t->description) {
+    set_inputs(plan, t->description);
+    set_shares(plan, t->description);
+  }
   plan->packed = t->batch_packed;
-  plan->loss_is_mean = t->model_loss == PEN_LOSS_CROSS_ENTROPY;
+  plan->loss_is_mean = t->model_loss == PEN_LOSS_CROSS_ENTROPY && plan->share_count == 0;
   plan->optimizer = optimizer_settings(t);
   plan->config_json = config_json(t, family);
   plan->settings = pen_topology_canonical(t);

@@ -109,7 +109,9 @@ uint32_t pen_op_targets(struct pen_graph *graph, const struct pen_declared *decl
 
 uint32_t pen_op_input(struct pen_graph *graph, int kind, const char *name, int64_t input,
                       int64_t width) {
-  return pen_append_forward(graph, kind, name, NULL, (int64_t[]){graph->rows, input, width},
+  const bool has_width = pen_signature_dim(pen_signature_of(kind), "width") >= 0;
+  const int64_t rows = graph->rows * (has_width ? 1 : width);
+  return pen_append_forward(graph, kind, name, NULL, (int64_t[]){rows, input, width},
                             pen_signature_of(kind)->dim_count);
 }
 
@@ -364,7 +366,28 @@ void pen_op_head_loss(struct pen_graph *graph, uint32_t x, uint32_t weight, uint
 }
 
 void pen_op_sum_loss(struct pen_graph *graph, uint32_t x) {
-  append_loss(graph, PEN_OP_SUM_LOSS, (uint32_t[]){x}, (int64_t[]){graph->rows, width_of(graph, x)},
-              2)
+  append_loss(graph, PEN_OP_SUM_LOSS, (uint32_t[]){x, PEN_NONE},
+              (int64_t[]){graph->rows, width_of(graph, x)}, 2)
       ->real[0] = 1.0;
+}
+
+uint32_t pen_op_share(struct pen_graph *graph, uint32_t row) {
+  return pen_append_forward(graph, PEN_OP_SHARE, "share", NULL, (int64_t[]){row}, 1);
+}
+
+uint32_t pen_op_add_loss(struct pen_graph *graph, int kind, uint32_t *input, const int64_t *dim,
+                         size_t dim_count, uint32_t share, uint32_t sum, bool is_last) {
+  if (graph->value[input[0]].gradient != PEN_NONE) /* of another loss */
+    input[0] = pen_op_scale(graph, graph->value[input[0]].name, input[0], 1.0);
+  struct pen_op *op =
+      pen_append_with_outputs(graph, &graph->forward, kind, pen_local_name(graph, "loss"), input,
+                              dim, dim_count, PEN_ROLE_ACTIVATION);
+  const int scale = pen_signature_real(pen_signature_of(kind), "scale");
+  const uint32_t loss = op->operand[pen_signature_of(kind)->input_count];
+  if (scale >= 0) op->real[scale] = 1.0;
+  pen_append_loss_gradient(graph, op, input[0]);
+  return pen_append_with_outputs(graph, &graph->forward, PEN_OP_ADD_LOSS, "loss",
+                                 (uint32_t[]){loss, share, sum}, NULL, 0,
+                                 is_last ? PEN_ROLE_LOSS : PEN_ROLE_ACTIVATION)
+      ->operand[3];
 }

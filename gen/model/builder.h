@@ -29,7 +29,7 @@ uint32_t pen_graph_tied_weight(struct pen_graph *graph, const char *name, int64_
 uint32_t pen_op_tokens(struct pen_graph *graph, const struct pen_declared *declared);
 uint32_t pen_op_targets(struct pen_graph *graph, const struct pen_declared *declared);
 /* What an op of that kind, TOKENS, TARGETS or INPUT, makes of input number `input` of the plan,
- * from 1: (rows) i32, or (rows, width). */
+ * from 1, which has `width` elements for each token: of INPUT (rows, width), else as many i32. */
 uint32_t pen_op_input(struct pen_graph *graph, int kind, const char *name, int64_t input,
                       int64_t width);
 uint32_t pen_op_normal(struct pen_graph *graph, const char *name, int64_t width,
@@ -84,5 +84,14 @@ void pen_op_cross_entropy(struct pen_graph *graph, uint32_t logits, uint32_t tar
 void pen_op_head_loss(struct pen_graph *graph, uint32_t x, uint32_t weight, uint32_t targets,
                       int64_t chunk);
 void pen_op_sum_loss(struct pen_graph *graph, uint32_t x);
+
+/* The share of a loss: a row of the plan's table `shares`. */
+uint32_t pen_op_share(struct pen_graph *graph, uint32_t row);
+/* One of several losses of the model, an op of that kind, times its share: adds it to the sum of
+ * those before (PEN_NONE: it is the first), and returns the sum, which with the last one is the
+ * loss of the microbatch. The gradient of input[0] is the op's last output; if a loss has that
+ * gradient already, the op reads a copy. */
+uint32_t pen_op_add_loss(struct pen_graph *graph, int kind, uint32_t *input, const int64_t *dim,
+                         size_t dim_count, uint32_t share, uint32_t sum, bool is_last);
 
 #endif

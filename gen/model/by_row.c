@@ -27,6 +27,7 @@ enum dim_source {
   SOURCE_ROWS,
   SOURCE_ROWS_IF_OPEN,
   SOURCE_POSITIONS,
+  SOURCE_GROUP,
   SOURCE_TABLE,
   SOURCE_OPERANDS
 };
@@ -168,6 +169,7 @@ static int64_t size_of(enum dim_source source, const struct pen_step_sizes *size
     case SOURCE_SEQUENCE: return sizes->sequence;
     case SOURCE_ROWS: return sizes->rows;
     case SOURCE_POSITIONS: return sizes->positions;
+    case SOURCE_GROUP: return sizes->group;
     default: return UNKNOWN;
   }
 }

@@ -51,7 +51,7 @@ int pen_described_outputs(int kind);
 
 /* The sizes of a step on which dims depend. */
 struct pen_step_sizes {
-  int64_t batch, sequence, rows, positions;
+  int64_t batch, sequence, rows, positions, group;
 };
 
 /* What an op reads as one of its inputs. */

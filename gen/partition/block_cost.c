@@ -31,7 +31,7 @@
 #include "gen/topology/topology.h"
 #include "runtime/plan/plan.h"
 
-enum { INPUTS_MAX = 8, KINDS_MAX = 8 /* how many earlier blocks are compared */ };
+enum { INPUTS_MAX = PEN_BLOCK_READS_MAX, KINDS_MAX = 8 /* how many earlier blocks are compared */ };
 
 /* One block as a stage of its own, without the inputs of the step. */
 struct block_flops {

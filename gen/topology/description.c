@@ -20,6 +20,7 @@
 #include "gen/topology/description_inputs.h"
 #include "gen/topology/description_json.h"
 #include "gen/topology/description_program.h"
+#include "gen/topology/description_shares.h"
 #include "runtime/plan/plan.h"
 
 /* Bytes of names besides letters and digits. */
@@ -385,18 +386,19 @@ struct pen_description *pen_description_read(const char *path) {
     pen_description_fail_at(path, "penstock_model", version,
                             pen_text("the version of the format, %d", PEN_DESCRIPTION_VERSION));
   pen_description_keys(path, "", root,
-                       "penstock_model source sequence config inputs weights kinds units");
+                       "penstock_model source sequence config inputs shares weights kinds units");
   if (source && !json_is_string(source)) pen_description_fail_at(path, "source", source, "a text");
   if (sequence)
     d->sequence = (int64_t)pen_description_count(path, "sequence", sequence, 1, SEQUENCE_MAX);
   read_config(d, json_object_get(root, "config"));
   pen_description_read_inputs(
       d, pen_description_list(path, "inputs", json_object_get(root, "inputs")));
+  pen_description_read_shares(d, json_object_get(root, "shares"));
   read_weights(d, pen_description_list(path, "weights", json_object_get(root, "weights")));
   read_kinds(d, json_object_get(root, "kinds"));
   read_units(d, json_object_get(root, "units"));
   check_units(d);
-  d->reads_texts = pen_description_reads_texts(d);
+  d->reads_texts = d->share_count == 0 && pen_description_reads_texts(d);
   digest_content(d, root);
   json_decref(root);
   return d;

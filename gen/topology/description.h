@@ -56,6 +56,14 @@ struct pen_described_input {
   const struct pen_declared *declared[PEN_INPUT_USES]; /* null: no op reads it so */
 };
 
+/* What a loss is multiplied with (plan.def, `shares`). */
+struct pen_described_share {
+  const char *name;
+  uint8_t over;   /* enum pen_share_kind */
+  uint32_t input; /* index of the inputs; PEN_NONE: it is of none */
+  double factor, least;
+};
+
 /* A weight, or one of each layer. */
 struct pen_described_weight {
   const char *name; /* "h.*.ln_1.weight": * is the number of a layer */
@@ -112,13 +120,14 @@ struct pen_description {
   int64_t sequence;   /* the longest that the model is for; 0: the description does not say */
   const char *config; /* the text of a checkpoint's config.json; null: none */
   struct pen_described_input *input;
+  struct pen_described_share *share; /* [share_count]; 0: the loss has the share of its targets */
   struct pen_described_weight *weight;
   struct pen_described_kind *kind;
   struct pen_described_unit *unit;
-  size_t input_count, weight_count, kind_count, unit_count;
+  size_t input_count, share_count, weight_count, kind_count, unit_count;
   uint32_t layer_count;
-  bool
-      reads_texts; /* tokens and targets alone: the first unit embeds them, the last has the loss */
+  bool reads_texts; /* tokens and targets alone: the first unit embeds them, the last has their loss
+                     */
   const struct pen_described_weight *tied; /* the weight with two names; null: none */
   unsigned char digest[32];                /* SHA-256 of the canonical form */
   /* what gen/families/described.c has made of it; null: not yet */

@@ -13,6 +13,8 @@ libgen_a_SOURCES += \
   %reldir%/description.h \
   %reldir%/description_inputs.c \
   %reldir%/description_inputs.h \
+  %reldir%/description_shares.c \
+  %reldir%/description_shares.h \
   %reldir%/description_json.c \
   %reldir%/description_json.h \
   %reldir%/description_program.c \

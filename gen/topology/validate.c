@@ -5,6 +5,7 @@
 
 #include "gen/base/arena.h"
 #include "gen/topology/data_parallel.h"
+#include "gen/topology/description.h"
 #include "gen/topology/experts.h"
 #include "gen/topology/family_table.h"
 #include "gen/topology/message.h"
@@ -153,6 +154,15 @@ static void check_outputs(const struct pen_topology *t) {
                           outputs->value[n]);
 }
 
+/* A microbatch has whole groups of samples. */
+static void check_loss_group(const struct pen_topology *t) {
+  if (t->batch_loss_group > 1 && !t->description)
+    pen_topology_fail(t, "batch.loss_group", "1, but with model.family = \"described\"");
+  if (t->batch_microbatch % t->batch_loss_group)
+    pen_topology_fail(t, "batch.microbatch", "a multiple of %lld, batch.loss_group",
+                      (long long)t->batch_loss_group);
+}
+
 static void check_model(const struct pen_topology *t) {
   const struct pen_family_row *family = pen_family_row_of(t->model_family);
   if (family->needs_tokens == (t->model_loss == PEN_LOSS_SUM))
@@ -161,6 +171,11 @@ static void check_model(const struct pen_topology *t) {
         family->needs_tokens ? "\"cross_entropy\" or \"cross_entropy_sum\"" : "\"sum\"",
         family->name, family->needs_tokens ? "targets" : "no targets");
   check_outputs(t);
+  if (t->description && t->description->share_count > 0 && t->model_loss != PEN_LOSS_CROSS_ENTROPY)
+    pen_topology_fail(t, "model.loss",
+                      "\"cross_entropy\"; the losses of %s have shares of their own",
+                      t->description->path);
+  check_loss_group(t);
   check_window(t, family);
   check_biases(t, family);
   if (!family->needs_tokens || t->description) return;

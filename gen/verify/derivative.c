@@ -356,7 +356,8 @@ static void derive_op(struct pen_derivative *d, uint32_t forward) {
 /* ---- a stage ---- */
 
 /* The gradient that a loss computes: of what it reads, the output named "d" and the input's name.
- * The losses of splits are a sum, and may each give a part of the gradient. */
+ * The losses of splits are a sum, and may each give a part of the gradient; several losses are a
+ * sum, too. */
 static void set_loss_gradient(struct pen_derivative *d, uint32_t value) {
   const struct pen_terms *terms = d->stage->terms;
   const uint32_t loss = value ? pen_term_of_value(value) : 0;
@@ -364,8 +365,11 @@ static void set_loss_gradient(struct pen_derivative *d, uint32_t value) {
   const struct pen_signature *signature = pen_signature_of((int)terms->term[loss].kind);
   if (terms->term[loss].kind == PEN_OP_ALL_GATHER_PARTIAL && terms->term[loss].dim[1] == 0)
     set_loss_gradient(d, terms->term[loss].input[0]);
-  for (int k = 0; terms->term[loss].kind == PEN_OP_SUM_ADD && k < signature->input_count; k++)
-    set_loss_gradient(d, terms->term[loss].input[k]);
+  const bool adds =
+      terms->term[loss].kind == PEN_OP_SUM_ADD || terms->term[loss].kind == PEN_OP_ADD_LOSS;
+  for (int k = 0; adds && k < signature->input_count; k++)
+    if (strcmp(signature->operand[k].name, "share") != 0)
+      set_loss_gradient(d, terms->term[loss].input[k]);
   for (int k = signature->input_count; k < signature->operand_count; k++) {
     const int input = pen_loss_gradient_of((int)terms->term[loss].kind, k);
     if (input < 0 || !terms->term[loss].input[input]) continue;

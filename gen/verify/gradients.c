@@ -12,7 +12,8 @@
  *   passed    what a stage sends back is the gradient of its input
  *   scaled    the gradient of the loss is scaled once: by the share of the same TARGETS whose
  *             targets the loss has (of a plan whose loss is their sum, 1), or by 1, if it has none
- *             and the loss is a sum. No other op has a share or a number that its forward does not
+ *             and the loss is a sum. Of losses with shares of their own each loss and its gradient
+ *             have one of these. No other op has a share or a number that its forward does not
  *             have, since all others are derived
  *   same      the forward that is trained is the one that an evaluation of the same sequence runs
  *   generated the rows of a step of generation are those of an evaluation (generation.h)
@@ -152,6 +153,31 @@ static bool check_input_gradient(const struct pen_stage_terms *s, const struct p
                  pen_term_difference(s->context->plan, s->terms, wanted, made));
 }
 
+static const struct pen_term *term_of(const struct pen_stage_terms *s, uint32_t value) {
+  return &s->terms->term[pen_term_of_value(value)];
+}
+
+/* The rule "scaled", of losses with shares of their own: each has its share as a factor, and so has
+ * the gradient that it makes. */
+static bool check_loss_shares(const struct pen_stage_terms *s, uint32_t value, uint32_t action) {
+  const struct pen_term *sum = term_of(s, value);
+  if (sum->kind != PEN_OP_ADD_LOSS)
+    return PROBLEM(s, action, "scaled: the losses of the plan have shares, but %s has none",
+                   pen_term_text(s->context->plan, s->terms, value));
+  const struct pen_term *loss = term_of(s, sum->input[0]);
+  const struct pen_signature *signature = pen_signature_of((int)loss->kind);
+  const int share = pen_signature_operand(signature, "share"),
+            scale = pen_signature_real(signature, "scale");
+  if (share < 0 || loss->input[share] != sum->input[1] ||
+      term_of(s, sum->input[1])->kind != PEN_OP_SHARE)
+    return PROBLEM(s, action, "scaled: %s and its gradient have different shares, or none",
+                   signature->kind);
+  if (scale >= 0 && !(loss->real[scale] >= 1.0 && loss->real[scale] <= 1.0))
+    return PROBLEM(s, action, "scaled: %s scales its gradient by %g, too", signature->kind,
+                   loss->real[scale]);
+  return !sum->input[2] || check_loss_shares(s, sum->input[2], action);
+}
+
 /* The rule "scaled", of one loss, or of the losses of all splits. */
 static bool check_loss_scale(const struct pen_stage_terms *s, uint32_t value, uint32_t action) {
   const struct pen_plan *plan = s->context->plan;
@@ -182,7 +208,9 @@ static bool check_loss_scale(const struct pen_stage_terms *s, uint32_t value, ui
 
 /* The rule "scaled". */
 static bool check_scale(const struct pen_stage_terms *s, uint32_t action) {
-  return s->stage + 1 != s->context->checked->stage_count || check_loss_scale(s, s->loss, action);
+  if (s->stage + 1 != s->context->checked->stage_count) return true;
+  return s->context->plan->share_count > 0 ? check_loss_shares(s, s->loss, action)
+                                           : check_loss_scale(s, s->loss, action);
 }
 
 static bool check_backward(const struct pen_stage_terms *s, const struct pen_stage_programs *set) {

@@ -147,6 +147,10 @@ static bool check_input(const struct pen_rank_context *b, uint32_t op_index,
   const int number = pen_signature_dim(signature, "input"),
             rows = pen_signature_dim(signature, "rows"),
             width = pen_signature_dim(signature, "width");
+  if (op->kind == PEN_OP_SHARE && (uint64_t)op->dim[0] >= b->plan->share_count)
+    return pen_problem_note(b->checked->problem, b->rank, PEN_NONE,
+                            "op %u (SHARE) makes share %lld, but the plan has %u", op_index,
+                            (long long)op->dim[0], b->plan->share_count);
   if (number < 0 || op->dim[number] == 0) return true;
   if ((uint64_t)op->dim[number] > b->plan->input_count)
     return pen_problem_note(b->checked->problem, b->rank, PEN_NONE,

@@ -27,6 +27,13 @@ void pen_sum_add(const struct pen_call *call) {
   for (int64_t i = 0; i < call->dim[0]; i++) y[i] = a[i] + b[i];
 }
 
+/* The loss of a step is a sum of losses, each times its share. */
+void pen_add_loss(const struct pen_call *call) {
+  const double *loss = call->operand[0], *share = call->operand[1], *a = call->operand[2];
+  double *y = call->operand[3];
+  *y = a ? *share * *loss + *a : *share * *loss;
+}
+
 void pen_maximum(const struct pen_call *call) {
   const float *a = call->operand[0], *b = call->operand[1];
   float *y = call->operand[2];

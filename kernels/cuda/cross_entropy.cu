@@ -17,25 +17,6 @@
 
 namespace {
 
-template <class T>
-struct soft_sum {
-  const T *x;
-  float most, sum;
-  template <int N>
-  __device__ void run(int i) {
-    const lanes<N> a = load<N>(x + i);
-    float high = a.v[0];
-#pragma unroll
-    for (int k = 1; k < N; k++) high = fmaxf(high, a.v[k]);
-    if (high > most) {
-      sum *= exponential<T>(most - high);
-      most = high;
-    }
-#pragma unroll
-    for (int k = 0; k < N; k++) sum += exponential<T>(a.v[k] - most);
-  }
-};
-
 template <class T, int B>
 __global__ void __launch_bounds__(B)
     row_loss(double *losses, const T *logits, T *dlogits, const int32_t *targets,

@@ -36,6 +36,7 @@ CUDA_KERNELS = \
   %reldir%/route.cu \
   %reldir%/router.cu \
   %reldir%/row_sum.cu \
+  %reldir%/logp.cu \
   %reldir%/scale.cu \
   %reldir%/sgd.cu \
   %reldir%/split.cu \

@@ -32,6 +32,26 @@ static __device__ inline void over_row(const span &s, F &f) {
     f.template run<1>(i < s.head ? i : i + N * s.wide);
 }
 
+/* The maximum of a thread's elements, and the sum of their e^(x - maximum). */
+template <class T>
+struct soft_sum {
+  const T *x;
+  float most, sum;
+  template <int N>
+  __device__ void run(int i) {
+    const lanes<N> a = load<N>(x + i);
+    float high = a.v[0];
+#pragma unroll
+    for (int k = 1; k < N; k++) high = fmaxf(high, a.v[k]);
+    if (high > most) {
+      sum *= exponential<T>(most - high);
+      most = high;
+    }
+#pragma unroll
+    for (int k = 0; k < N; k++) sum += exponential<T>(a.v[k] - most);
+  }
+};
+
 /* dx = factor e^(x - most), less `scale` at the target, if the row has it. */
 template <class T>
 struct logit_gradient {

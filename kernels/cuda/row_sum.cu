@@ -1,6 +1,6 @@
-/* row_sum.cu: ROW_SUM, ROW_MEAN. Launch: a warp for a row. Sums: a thread adds its elements in
- * rising order, then warp_sum. Their gradients: element-wise (device.cuh). Traffic: an element
- * once. */
+/* row_sum.cu: ROW_SUM, ROW_MEAN, GROUP_SUM. Launch: a warp for a row. Sums: a thread adds its
+ * elements in rising order, then warp_sum. Their gradients: element-wise (device.cuh). Traffic: an
+ * element once. */
 #include "kernels/cuda/device.cuh"
 
 namespace {
@@ -67,9 +67,29 @@ void row_mean_dx_of(const struct pen_call *call) {
   fill_rows<T>(call, (float)call->dim[1]);
 }
 
+template <class T>
+__global__ void __launch_bounds__(THREADS)
+    sum_group(T *y, const T *x, int64_t groups, int64_t run) {
+  const int64_t group = (int64_t)blockIdx.x * (THREADS / WARP) + threadIdx.x / WARP;
+  if (group >= groups) return; /* uniform in a warp */
+  float sum = 0;
+  for (int64_t i = threadIdx.x % WARP; i < run; i += WARP) sum += widen(x[group * run + i]);
+  const lanes<1> total = {{warp_sum(sum)}};
+  for (int64_t i = threadIdx.x % WARP; i < run; i += WARP) store(y + group * run + i, total);
+}
+
+template <class T>
+void group_sum_of(const struct pen_call *call) {
+  const int64_t groups = call->dim[0];
+  PEN_LAUNCH(sum_group<T>, dim3((unsigned)ceiling(groups, THREADS / WARP)), dim3(THREADS), 0,
+             call->stream, (T *)call->operand[1], (const T *)call->operand[0], groups,
+             call->dim[1]);
+}
+
 } /* namespace */
 
 PEN_CUDA_BOTH(row_sum)
 PEN_CUDA_BOTH(row_sum_dx)
 PEN_CUDA_BOTH(row_mean)
 PEN_CUDA_BOTH(row_mean_dx)
+PEN_CUDA_BOTH(group_sum)

@@ -125,7 +125,7 @@ struct pen_control {
   _Atomic uint32_t failure_count;
   struct pen_failure failures[PEN_FAILURES_MAX];
   double loss_sum; /* result of eval and score, for the parent: valid when all ranks have exited */
-  uint64_t target_count, step_count;
+  uint64_t target_count, token_count, step_count;
   uint64_t
       not_finite_count; /* of these: targets (score) or steps (eval) whose loss is not finite */
 };

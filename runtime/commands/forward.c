@@ -81,12 +81,13 @@ static void print_result(const struct pen_run *run) {
   const struct pen_control *control = run->shared.control;
   const struct pen_evaluated result =
       pen_evaluated_of(run->plan, control->loss_sum, control->target_count, control->step_count);
+  const bool has_perplexity = run->plan->share_count == 0;
   char loss_text[PEN_JSON_NUMBER_BYTES], perplexity_text[PEN_JSON_NUMBER_BYTES], line[200];
   pen_json_mean(loss_text, sizeof loss_text, control->target_count, result.loss);
   pen_json_mean(perplexity_text, sizeof perplexity_text, control->target_count, result.perplexity);
-  const int bytes =
-      snprintf(line, sizeof line, "{\"loss\":%s,\"perplexity\":%s,\"tokens\":%" PRIu64 "}\n",
-               loss_text, perplexity_text, control->target_count);
+  const int bytes = snprintf(line, sizeof line, "{\"loss\":%s%s%s,\"tokens\":%" PRIu64 "}\n",
+                             loss_text, has_perplexity ? ",\"perplexity\":" : "",
+                             has_perplexity ? perplexity_text : "", control->token_count);
   stop_signal = pen_shared_stop_signal(&run->shared);
   pen_output_on_wait(wait_for_reader);
   if (pen_output_write(STDOUT_FILENO, line, (size_t)bytes) != 0) {

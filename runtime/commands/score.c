@@ -305,7 +305,7 @@ static void left(const struct pen_run *run, struct pen_vm *vm) {
   }
   struct pen_control *control = run->shared.control;
   control->loss_sum = score.sum;
-  control->target_count = score.scored;
+  control->target_count = control->token_count = score.scored;
   control->not_finite_count = score.not_finite;
 }
 

@@ -311,3 +311,22 @@ uint64_t pen_named_count_targets(const struct pen_named_input *named, uint64_t s
   }
   return count;
 }
+
+double pen_named_sum(const struct pen_named_input *named, uint64_t sample) {
+  enum { CHUNK = 256 };
+  const uint64_t step = pen_stored_dtypes[named->stored].bytes;
+  const bool are_ids = read_as[named->stored].copy == NULL;
+  double sum = 0.0;
+  for (uint64_t at = 0; at < named->elements; at += CHUNK) {
+    const uint64_t count = named->elements - at < CHUNK ? named->elements - at : CHUNK;
+    float chunk[CHUNK] = {0};
+    if (!are_ids) {
+      pen_named_values(named, sample, at, count, chunk);
+    }
+    for (uint64_t e = 0; e < count; e++) {
+      sum += are_ids ? (double)read_as[named->stored].id(element_at(named, sample, at) + e * step)
+                     : (double)chunk[e];
+    }
+  }
+  return sum;
+}

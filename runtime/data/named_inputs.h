@@ -60,6 +60,9 @@ void pen_named_ids(const struct pen_named_input *named, const char *path, uint64
 void pen_named_values(const struct pen_named_input *named, uint64_t sample, uint64_t at,
                       uint64_t count, float *to);
 
+/* The sum of the elements of a sample, in f64, in rising order. */
+double pen_named_sum(const struct pen_named_input *named, uint64_t sample);
+
 /* The input whose elements are the targets of the step; null: there is none. */
 const struct pen_named_input *pen_named_targets(const struct pen_named_input *named,
                                                 uint32_t count);

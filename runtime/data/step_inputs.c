@@ -28,7 +28,11 @@ static uint64_t epoch_begun(const struct pen_data *data, uint64_t first, uint64_
 
 void pen_data_prepare_step(struct pen_data *data, uint64_t cursor, uint64_t count) {
   data->cursor = cursor;
-  data->step_targets = pen_data_targets(data, cursor, count);
+  data->step_targets = data->step_losses = pen_data_targets(data, cursor, count);
+  data->step_samples = data->named != NULL && data->path != NULL ? count : 0;
+  if (data->share_count > 0) {
+    data->step_losses = pen_data_shares(data, cursor, count, data->share) ? count : 0;
+  }
   data->epoch = epoch_begun(data, cursor, count);
   data->last_epoch = data->tokens != NULL && data->window_count > 0
                          ? 1 + (cursor + count - 1) / data->window_count
@@ -226,6 +230,11 @@ static void targets_op(const struct pen_call *call) {
                                      : 1.0 / (double)data->step_targets;
 }
 
+static void share_op(const struct pen_call *call) {
+  const struct pen_data *data = call->prepared;
+  *(double *)call->operand[0] = data->share[call->dim[0]];
+}
+
 /* Without a file, where blocks are measured: zeros. */
 static void input_of(const struct pen_call *call, fill_sample *fill, size_t element_bytes) {
   if (reads_samples(call)) {
@@ -307,7 +316,7 @@ pen_kernel *pen_data_op(unsigned kind, unsigned dtype) {
       [PEN_OP_TOKENS] = {tokens_op, NULL},           [PEN_OP_TARGETS] = {targets_op, NULL},
       [PEN_OP_STARTS] = {starts_op, NULL},           [PEN_OP_POSITIONS] = {positions_op, NULL},
       [PEN_OP_LAST_TOKENS] = {last_tokens_op, NULL}, [PEN_OP_NORMAL] = {normal_op, normal_bf16_op},
-      [PEN_OP_INPUT] = {input_op, input_bf16_op},
+      [PEN_OP_INPUT] = {input_op, input_bf16_op},    [PEN_OP_SHARE] = {share_op, NULL},
   };
   return dtype == PEN_BF16 && op[kind].bf16 != NULL ? op[kind].bf16 : op[kind].f32;
 }

@@ -312,6 +312,13 @@ static void open_tokens(struct pen_data *data, const struct pen_plan *plan, cons
   } else {
     take_plain(data, &(struct plain_file){path, file, bytes, ids_bits});
   }
+  if (plan->loss_group > 1 && data->window_count % plan->loss_group != 0) {
+    pen_fail(PEN_EXIT_DATA,
+             "%s: %" PRIu64
+             " samples: a multiple of %u, which the loss takes together "
+             "(batch.loss_group)",
+             path, data->window_count, plan->loss_group);
+  }
   data->file = identify(data, file, bytes);
 }
 
@@ -320,7 +327,10 @@ static void open_data(struct pen_data *data, const struct pen_plan *plan, uint64
   *data = (struct pen_data){.sequence = sequence,
                             .vocab = plan->vocab,
                             .microbatch = plan->microbatch,
-                            .loss_is_sum = !plan->loss_is_mean,
+                            .loss_is_sum = !plan->loss_is_mean && plan->share_count == 0,
+                            .order = {.group = plan->loss_group},
+                            .shares = plan->shares,
+                            .share_count = plan->share_count,
                             .to_end = to_end};
   pen_key(data->normal_key[0], seed, "x");
   pen_key(data->normal_key[1], seed, "y");
@@ -409,15 +419,27 @@ void pen_data_open_files(struct pen_data *data, const struct pen_plan *plan, uin
   data->first_window = first;
   data->file_count = (uint32_t)count;
   data->window_count = first[count];
+  if (weights != NULL && plan->loss_group > 1) {
+    pen_fail(PEN_EXIT_USAGE,
+             "a blend of files: the loss takes %u consecutive samples together (batch.loss_group)",
+             plan->loss_group);
+  }
   if (weights != NULL) {
     data->blend = pen_blend_make(weights, data->file_count);
     data->window_count = PEN_BLEND_WINDOWS;
   }
 }
 
+/* The same windows stay together. */
+static void shuffle(struct pen_data *data, uint64_t seed, uint32_t file) {
+  const uint32_t group = data->order.group;
+  data->order = pen_window_order_shuffled(seed, file);
+  data->order.group = group;
+}
+
 void pen_data_shuffle(struct pen_data *data, uint64_t seed) {
-  data->order = pen_window_order_shuffled(seed, 0);
+  shuffle(data, seed, 0);
   for (uint32_t f = 0; f < data->file_count; f++) {
-    data->files[f].order = pen_window_order_shuffled(seed, f);
+    shuffle(&data->files[f], seed, f);
   }
 }

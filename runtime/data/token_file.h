@@ -63,14 +63,21 @@ struct pen_data {
       microbatch; /* sequence: of a plain file's windows, and of the rows that are filled */
   uint32_t normal_key[2][2]; /* of streams x and y */
   bool loss_is_sum;          /* the loss has no share of its targets */
+  const struct pen_share
+      *shares; /* of its losses, of the plan; their count, 0: the loss has none */
+  uint32_t share_count;
   bool to_end; /* the file is read once: windows past its last one have no targets that count */
   /* Set before each step, by pen_data_prepare_step(), and before each row: */
   uint64_t cursor;
   uint64_t
-      step_targets;    /* that are not ignored, of all microbatches of the step and all replicas */
-  uint64_t epoch;      /* the last one, from 2, that begins in the step; 0: none does */
-  uint64_t last_epoch; /* that of the step's last window, from 1; 0: without a file */
-  uint64_t read_ns;    /* in the step so far: to read tokens, in the ops that do */
+      step_targets;     /* that are not ignored, of all microbatches of the step and all replicas */
+  uint64_t step_losses; /* what the loss of the step is over: the same, or samples of losses that
+                           have shares, unless all are 0; 0: it has no loss */
+  uint64_t step_samples;        /* of a file that has inputs by name; else 0 */
+  double share[PEN_SHARES_MAX]; /* [share_count] */
+  uint64_t epoch;               /* the last one, from 2, that begins in the step; 0: none does */
+  uint64_t last_epoch;          /* that of the step's last window, from 1; 0: without a file */
+  uint64_t read_ns;             /* in the step so far: to read tokens, in the ops that do */
   uint64_t first_microbatch, microbatch_index; /* the replica's first; the action's, within it */
 };
 

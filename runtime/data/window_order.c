@@ -50,16 +50,18 @@ static uint64_t permute(const struct pen_window_order *order, uint64_t epoch, ui
 
 uint64_t pen_window_at(const struct pen_window_order *order, uint64_t position,
                        uint64_t window_count) {
-  uint64_t window = position % window_count;
+  const uint64_t group = order->group > 1 ? order->group : 1, count = window_count / group,
+                 place = position % window_count;
+  uint64_t window = place / group;
   unsigned half_bits = 0;
   if (!order->shuffled) {
-    return window;
+    return place;
   }
-  while (half_bits < 32 && (uint64_t)1 << 2 * half_bits < window_count) {
+  while (half_bits < 32 && (uint64_t)1 << 2 * half_bits < count) {
     half_bits++;
   }
   do {
     window = permute(order, position / window_count, window, half_bits);
-  } while (window >= window_count);
-  return window;
+  } while (window >= count);
+  return window * group + place % group;
 }

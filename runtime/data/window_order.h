@@ -8,6 +8,8 @@
  * on average at most four times in all. The round function is Philox4x32-10 (Salmon et al. 2011),
  * the generator of the initial weights, on (half, round, epoch), under the key of the seed.
  *
+ * Windows that stay together, as those of pairs, are one number.
+ *
  * So the order depends on seed, epoch and n alone. It needs no table, which would be as long as the
  * data, and no state: any rank finds the window of any position in the same time, and a cursor says
  * all of where a run is. A permutation reads each window once an epoch. A linear one (a p + b mod
@@ -23,6 +25,7 @@ struct pen_window_order {
   bool shuffled; /* false: the order of the file, and no seed */
   uint64_t seed;
   uint32_t key[2];
+  uint32_t group; /* consecutive windows that stay together, of which there is a multiple; 0: 1 */
 };
 
 /* The order of `--shuffle` with that seed; in a blend each file has its own: `file` is its index.

@@ -77,3 +77,35 @@ uint64_t pen_data_targets(const struct pen_data *data, uint64_t first, uint64_t 
   }
   return targets;
 }
+
+/* What a share is over, of the samples of a step. */
+static double share_over(const struct pen_data *data, const struct pen_share *share, uint64_t first,
+                         uint64_t count) {
+  double sum = 0.0;
+  if (share->over == PEN_SHARE_SAMPLES) {
+    return (double)count;
+  }
+  if (data->named == NULL) { /* a token file, or blocks are measured, without data */
+    return (double)pen_data_targets(data, first, count);
+  }
+  for (uint64_t w = first; w < first + count; w++) {
+    const struct pen_file_window window = pen_data_locate(data, w);
+    const struct pen_named_input *named = &window.file->named[share->input - 1];
+    sum += share->over == PEN_SHARE_SUM ? pen_named_sum(named, window.index)
+                                        : (double)pen_named_count_targets(named, window.index);
+  }
+  return sum;
+}
+
+bool pen_data_shares(const struct pen_data *data, uint64_t first, uint64_t count, double *share) {
+  bool any = false;
+  for (uint32_t s = 0; s < data->share_count; s++) {
+    const struct pen_share *of = &data->shares[s];
+    const double over = share_over(data, of, first, count);
+    const double divisor = over < of->least ? of->least : over;
+    const bool is_zero = divisor >= 0.0 && divisor <= 0.0;
+    share[s] = is_zero ? 0.0 : of->factor / divisor;
+    any = any || !is_zero;
+  }
+  return any;
+}

@@ -29,4 +29,8 @@ uint64_t pen_data_longest(const struct pen_data *data, uint64_t first, uint64_t 
  * targets are read. */
 uint64_t pen_data_targets(const struct pen_data *data, uint64_t first, uint64_t count);
 
+/* Sets the shares of the losses in a step that reads these windows (plan.def, `shares`). Returns
+ * whether one is not 0. */
+bool pen_data_shares(const struct pen_data *data, uint64_t first, uint64_t count, double *share);
+
 #endif

@@ -61,7 +61,7 @@ static void fill_op(struct pen_vm *vm, unsigned char *staging, uint32_t first, u
 static void staging_fill(struct pen_vm *vm) {
   unsigned char *staging = staging_host(vm->stream_state, vm->run_step);
   const struct pen_adamw settings =
-      pen_adamw_of_step(&vm->plan->optimizer, vm->optimizer_step, vm->data.step_targets);
+      pen_adamw_of_step(&vm->plan->optimizer, vm->optimizer_step, vm->data.step_losses);
   memcpy(staging, &settings, sizeof settings);
   for (uint32_t i = 0, outputs; i < vm->plan->staged_input_count; i += outputs) {
     outputs = count_outputs(vm->plan, &vm->plan->staged_inputs[i]);

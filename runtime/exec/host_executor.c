@@ -9,7 +9,7 @@ static void prepare_step(struct pen_vm *vm) {
   vm->step_stats = pen_endpoint_step_stats(vm->endpoint, vm->run_step);
   if (vm->profile->kind == PEN_TRAIN) {
     vm->host_base =
-        pen_adamw_of_step(&vm->plan->optimizer, vm->optimizer_step, vm->data.step_targets);
+        pen_adamw_of_step(&vm->plan->optimizer, vm->optimizer_step, vm->data.step_losses);
   }
   if (vm->audit != NULL) {
     pen_audit_begin_step(vm);

@@ -28,6 +28,7 @@ static uint64_t number_after(const char *line, const char *end, const char *name
 static bool read_lines(struct pen_log_tail *tail, const char *bytes, size_t count, bool whole,
                        uint64_t from_step) {
   bool found = false;
+  static const char evaluation[] = "\"eval_loss\":";
   const char *line = bytes, *end;
   *tail = (struct pen_log_tail){0};
   for (; (end = memchr(line, '\n', (size_t)(bytes + count - line))) != NULL; line = end + 1) {
@@ -39,7 +40,7 @@ static bool read_lines(struct pen_log_tail *tail, const char *bytes, size_t coun
     if (step == 0 || (line == bytes && !whole)) {
       continue; /* of an event, or cut off */
     }
-    if (number_after(line, end, "\"eval_tokens\":") > 0) {
+    if (memmem(line, (size_t)(end - line), evaluation, sizeof evaluation - 1) != NULL) {
       tail->evaluation_step = step;
       continue;
     }

@@ -39,7 +39,9 @@ void pen_microbatch_losses_count(struct pen_microbatch_losses *losses, uint64_t 
   losses->counts[step % PEN_STEP_STATS_DEPTH] = count;
   for (uint32_t d = 0; d < pen_group_size(plan, PEN_DATA); d++) {
     for (uint32_t m = 0; m < count; m++, window += data->microbatch) {
-      targets[d * plan->loss_count + m] = pen_data_targets(data, window, data->microbatch);
+      targets[d * plan->loss_count + m] = plan->share_count > 0
+                                              ? data->microbatch
+                                              : pen_data_targets(data, window, data->microbatch);
     }
   }
 }

@@ -28,7 +28,9 @@ static const uint64_t plain_ns = 10 * 1000 * 1000000ull; /* between two plain li
 /* What is reported of one step. */
 struct step_report {
   uint64_t step;       /* optimizer steps, from 1 */
-  uint64_t tokens;     /* targets that count; 0: loss and norm are not set */
+  uint64_t tokens;     /* targets that count */
+  uint64_t samples;    /* that data have by name */
+  uint64_t losses;     /* what the loss is over (step_inputs.h); 0: loss and norm are not set */
   uint64_t epoch;      /* that begins in the step, from 2; 0: none does */
   uint64_t last_epoch; /* that of its last window, which each step tells; 0: without a file */
   double loss, norm, learning_rate, step_ms, tokens_per_second;
@@ -148,10 +150,10 @@ void pen_log_must_be_whole(const struct pen_log *log) {
 static void write_line(struct pen_log *log, const struct step_report *report, uint64_t index,
                        const double *stats) {
   char *line = log->line, loss[32], norm[32], rate[32], ms[32], speed[32];
-  char skipped[40] = "", epoch[40] = "";
+  char skipped[40] = "", epoch[40] = "", samples[40] = "";
   const size_t room = log->line_bytes;
-  pen_json_mean(loss, sizeof loss, report->tokens, report->loss);
-  pen_json_mean(norm, sizeof norm, report->tokens, report->norm);
+  pen_json_mean(loss, sizeof loss, report->losses, report->loss);
+  pen_json_mean(norm, sizeof norm, report->losses, report->norm);
   pen_json_number(rate, sizeof rate, report->learning_rate);
   pen_json_number(ms, sizeof ms, report->step_ms);
   pen_json_number(speed, sizeof speed, report->tokens_per_second);
@@ -161,11 +163,14 @@ static void write_line(struct pen_log *log, const struct step_report *report, ui
   if (report->last_epoch > 0) {
     snprintf(epoch, sizeof epoch, ",\"epoch\":%" PRIu64, report->last_epoch);
   }
+  if (report->samples > 0) {
+    snprintf(samples, sizeof samples, ",\"samples\":%" PRIu64, report->samples);
+  }
   size_t used = (size_t)snprintf(
       line, room,
       "{\"step\":%" PRIu64 ",\"loss\":%s,\"grad_norm\":%s,\"lr\":%s,\"tokens\":%" PRIu64
-      ",\"step_ms\":%s,\"tokens_per_second\":%s%s%s",
-      report->step, loss, norm, rate, report->tokens, ms, speed, skipped, epoch);
+      "%s,\"step_ms\":%s,\"tokens_per_second\":%s%s%s",
+      report->step, loss, norm, rate, report->tokens, samples, ms, speed, skipped, epoch);
   if (log->peak_ms > 0) {
     char mfu[32];
     pen_json_number(mfu, sizeof mfu, log->peak_ms / report->step_ms);
@@ -203,11 +208,11 @@ static _Noreturn void fail_diverged(struct pen_log *log) {
 /* A step without targets is skipped, but has not diverged. Of consecutive steps that diverge the
  * first is reported. */
 static void count_skipped(struct pen_log *log, const struct step_report *report, bool diverged) {
-  log->skipped += report->tokens == 0 || !isfinite(report->norm);
+  log->skipped += report->losses == 0 || !isfinite(report->norm);
   if (!diverged || log->plan->optimizer.clip_norm == 0) {
     log->sound_step = report->step;
   }
-  if (report->tokens == 0) {
+  if (report->losses == 0) {
     return;
   }
   log->loss_is_infinite = !isfinite(report->loss);
@@ -261,18 +266,21 @@ static void print_progress(struct pen_log *log, const struct step_report *report
   }
   int used = snprintf(line, sizeof line, "%sstep %" PRIu64 "/%" PRIu64 "%s  loss %s",
                       log->terminal ? "\r\033[K" : "", report->step, log->first_step + log->steps,
-                      epoch, pen_mean_shown(loss, 'f', report->tokens, report->loss));
+                      epoch, pen_mean_shown(loss, 'f', report->losses, report->loss));
   if (log->trains) {
     used +=
         snprintf(line + used, sizeof line - (size_t)used, "  norm %s  lr %.4g",
-                 pen_mean_shown(norm, 'g', report->tokens, report->norm), report->learning_rate);
+                 pen_mean_shown(norm, 'g', report->losses, report->norm), report->learning_rate);
   }
   if (log->skipped > 0) {
     used +=
         snprintf(line + used, sizeof line - (size_t)used, "  %" PRIu64 " skipped", log->skipped);
   }
-  used += snprintf(line + used, sizeof line - (size_t)used, "  %.0f tokens/s  %s left%s",
-                   report->tokens_per_second, left, log->terminal ? "" : "\n");
+  const bool counts_samples = report->tokens == 0 && report->losses > 0;
+  used += snprintf(
+      line + used, sizeof line - (size_t)used, "  %.0f %s/s  %s left%s",
+      counts_samples ? (double)report->samples / report->step_ms * 1e3 : report->tokens_per_second,
+      counts_samples ? "samples" : "tokens", left, log->terminal ? "" : "\n");
   pen_standard_error_show(line, (size_t)used);
 }
 
@@ -280,7 +288,7 @@ static void publish_progress(const struct pen_log *log, const struct step_report
   struct pen_progress *to = log->watched;
   atomic_fetch_add(&to->version, 1);
   atomic_store_explicit(&to->step, report->step, memory_order_relaxed);
-  atomic_store_explicit(&to->targets, report->tokens, memory_order_relaxed);
+  atomic_store_explicit(&to->targets, report->losses, memory_order_relaxed);
   atomic_store_explicit(&to->loss, report->loss, memory_order_relaxed);
   atomic_store_explicit(&to->norm, report->norm, memory_order_relaxed);
   atomic_store_explicit(&to->learning_rate, report->learning_rate, memory_order_relaxed);
@@ -304,30 +312,34 @@ static void announce_epoch(struct pen_log *log, const struct step_report *report
 static void report_step(struct pen_log *log, const double *stats) {
   const struct pen_plan *plan = log->plan;
   uint64_t end_ns = log->end_ns[log->reported % PEN_STEP_STATS_DEPTH],
-           targets = log->targets[log->reported % PEN_STEP_STATS_DEPTH];
+           tokens = log->tokens[log->reported % PEN_STEP_STATS_DEPTH],
+           losses = log->losses[log->reported % PEN_STEP_STATS_DEPTH];
   double step_ms = (double)(end_ns - log->reported_end_ns) / 1e6;
   uint64_t step = log->first_step + log->reported + 1;
   struct step_report report = {
       .step = step,
-      .tokens = targets,
+      .tokens = tokens,
+      .samples = log->samples[log->reported % PEN_STEP_STATS_DEPTH],
+      .losses = losses,
       .epoch = log->epochs[log->reported % PEN_STEP_STATS_DEPTH],
       .last_epoch = log->last_epochs[log->reported % PEN_STEP_STATS_DEPTH],
       .learning_rate = pen_learning_rate(&plan->optimizer, step),
       .step_ms = step_ms,
-      .tokens_per_second = (double)targets / step_ms * 1e3,
+      .tokens_per_second = (double)tokens / step_ms * 1e3,
   };
-  if (targets > 0) {
-    report.loss = pen_step_stats_loss(plan, stats, targets);
+  if (losses > 0) {
+    report.loss = pen_step_stats_loss(plan, stats, losses);
     report.norm = pen_step_stats_norm(plan, stats);
     log->not_finite += !isfinite(report.loss);
   }
   log->loss_sum += pen_step_stats_loss_sum(plan, stats);
-  log->target_count += targets;
+  log->token_count += tokens;
+  log->target_count += losses;
   log->reported_end_ns = end_ns;
   log->smooth_ms = log->reported == 0 ? step_ms : 0.9 * log->smooth_ms + 0.1 * step_ms;
   log->reported++;
   if (log->trains) {
-    count_skipped(log, &report, pen_step_stats_diverged(plan, stats, targets));
+    count_skipped(log, &report, pen_step_stats_diverged(plan, stats, losses));
   }
   const bool again = step <= log->logged_step; /* made again after a restart */
   if (log->descriptor >= 0 && !again) {
@@ -353,7 +365,9 @@ static void report_step(struct pen_log *log, const double *stats) {
 bool pen_log_step(struct pen_log *log, struct pen_endpoint *endpoint, uint64_t step,
                   const struct pen_data *data, bool all) {
   if (log->reported <= step) { /* else it is reported already */
-    log->targets[step % PEN_STEP_STATS_DEPTH] = data->step_targets;
+    log->tokens[step % PEN_STEP_STATS_DEPTH] = data->step_targets;
+    log->samples[step % PEN_STEP_STATS_DEPTH] = data->step_samples;
+    log->losses[step % PEN_STEP_STATS_DEPTH] = data->step_losses;
     log->epochs[step % PEN_STEP_STATS_DEPTH] = data->epoch;
     log->last_epochs[step % PEN_STEP_STATS_DEPTH] = data->last_epoch;
     log->end_ns[step % PEN_STEP_STATS_DEPTH] = pen_now_ns();
@@ -373,18 +387,21 @@ bool pen_log_step(struct pen_log *log, struct pen_endpoint *endpoint, uint64_t s
   return true;
 }
 
-/* {"step":300,"eval_loss":2.51,"eval_perplexity":12.3,"eval_tokens":16384,"eval_ms":210.5} */
+/* {"step":300,"eval_loss":2.51,"eval_perplexity":12.3,"eval_tokens":16384,"eval_ms":210.5}; losses
+ * with shares have no perplexity. */
 static void write_evaluation(struct pen_log *log, uint64_t step, const struct pen_log *evaluation,
                              struct pen_evaluated result) {
-  char line[LINE_BYTES], loss_text[32], perplexity[32], ms[32];
+  char line[LINE_BYTES], loss_text[32], mean[32], perplexity[64] = "", ms[32];
   pen_json_mean(loss_text, sizeof loss_text, evaluation->target_count, result.loss);
-  pen_json_mean(perplexity, sizeof perplexity, evaluation->target_count, result.perplexity);
+  pen_json_mean(mean, sizeof mean, evaluation->target_count, result.perplexity);
+  if (log->plan->share_count == 0) {
+    snprintf(perplexity, sizeof perplexity, ",\"eval_perplexity\":%s", mean);
+  }
   pen_json_number(ms, sizeof ms, (double)(pen_now_ns() - log->reported_end_ns) / 1e6);
   int bytes = snprintf(line, sizeof line,
-                       "{\"step\":%" PRIu64
-                       ",\"eval_loss\":%s,\"eval_perplexity\":%s,\"eval_tokens\":%" PRIu64
+                       "{\"step\":%" PRIu64 ",\"eval_loss\":%s%s,\"eval_tokens\":%" PRIu64
                        ",\"eval_ms\":%s}\n",
-                       step, loss_text, perplexity, evaluation->target_count, ms);
+                       step, loss_text, perplexity, evaluation->token_count, ms);
   append_line(log, line, (size_t)bytes);
 }
 

@@ -37,14 +37,15 @@ struct pen_log {
   uint64_t logged_evaluation;  /* the same of the last evaluation */
   /* Since the run began: */
   uint64_t reported; /* steps reported */
-  uint64_t end_ns[PEN_STEP_STATS_DEPTH], targets[PEN_STEP_STATS_DEPTH],
-      epochs[PEN_STEP_STATS_DEPTH],
+  uint64_t end_ns[PEN_STEP_STATS_DEPTH], tokens[PEN_STEP_STATS_DEPTH],
+      samples[PEN_STEP_STATS_DEPTH], losses[PEN_STEP_STATS_DEPTH], epochs[PEN_STEP_STATS_DEPTH],
       last_epochs[PEN_STEP_STATS_DEPTH]; /* of the steps not yet reported */
   uint64_t reported_end_ns; /* end of the last step reported; before: when the first began */
   uint64_t shown_ns;        /* when progress was last shown */
   double smooth_ms;         /* moving average of step times, for the time left */
   double loss_sum;          /* of all steps reported, before division */
-  uint64_t target_count;    /* of the same */
+  uint64_t token_count;     /* of the same: targets that count, */
+  uint64_t target_count;    /* and what the losses are over */
   uint64_t skipped;         /* steps reported without targets, or with a norm that is not finite */
   uint64_t diverged;        /* consecutive steps that diverged, up to the last one with targets; */
   uint64_t diverged_since;  /* the first of these */

@@ -7,6 +7,7 @@ libruntime_a_SOURCES += \
   %reldir%/groups.def \
   %reldir%/groups.h \
   %reldir%/inputs.def \
+  %reldir%/shares.def \
   %reldir%/puts.def \
   %reldir%/puts.h \
   %reldir%/memory_kinds.def \

@@ -194,6 +194,14 @@ enum pen_input_dtype {
   PEN_INPUT_DTYPES
 };
 
+/* What the share of a loss is over. */
+enum pen_share_kind {
+#define PEN_SHARE(name, text, of_input, meaning) PEN_SHARE_##name,
+#include "runtime/plan/shares.def"
+  PEN_SHARE_KINDS
+};
+enum { PEN_SHARES_MAX = 16 };
+
 /* CONSTANT: each element is the weight's `deviation`. */
 enum pen_initial { PEN_INITIAL_NORMAL, PEN_INITIAL_ONES, PEN_INITIAL_ZEROS, PEN_INITIAL_CONSTANT };
 

@@ -139,7 +139,7 @@ static bool has_diverged(struct pen_rank *rank) {
   exit_if_aborted(rank, pen_endpoint_gather(&rank->endpoint, vm->run_step));
   return pen_step_stats_diverged(rank->run->plan,
                                  pen_endpoint_step_stats(&rank->endpoint, vm->run_step),
-                                 vm->data.step_targets);
+                                 vm->data.step_losses);
 }
 
 /* A checkpoint that cannot be written ends no training, but its status is the run's when nothing
@@ -355,6 +355,7 @@ static void report_result(struct pen_rank *rank) {
   if (rank->run->hooks == NULL || !rank->run->hooks->gives_result) {
     control->loss_sum = rank->log.loss_sum;
     control->target_count = rank->log.target_count;
+    control->token_count = rank->log.token_count;
     control->not_finite_count = rank->log.not_finite;
   }
   control->step_count = rank->log.reported;

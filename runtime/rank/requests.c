@@ -130,7 +130,7 @@ bool pen_requests_answer_step(struct pen_rank *rank) {
     const double *stats = pen_endpoint_step_stats(&rank->endpoint, vm->run_step);
     mailbox->step = (struct pen_mailbox_step){
         .step = vm->optimizer_step,
-        .targets = vm->data.step_targets,
+        .targets = vm->data.step_losses,
         .learning_rate = pen_learning_rate(&plan->optimizer, vm->optimizer_step)};
     if (mailbox->step.targets > 0) {
       mailbox->step.loss = pen_step_stats_loss(plan, stats, mailbox->step.targets);

@@ -58,6 +58,7 @@ COMMAND_TESTS = \
   %reldir%/limits.t \
   %reldir%/log.t \
   %reldir%/loss_rows.t \
+  %reldir%/losses.t \
   %reldir%/held.t \
   %reldir%/lost_again.t \
   %reldir%/manual.t \
@@ -126,6 +127,7 @@ EXTRA_DIST += $(COMMAND_TESTS) \
   %reldir%/optimizer_groups.py \
   %reldir%/csv_torch.py \
   %reldir%/described_torch.py \
+  %reldir%/losses_torch.py \
   %reldir%/families_torch.py \
   %reldir%/report_damage.py \
   %reldir%/report_page.py \

@@ -75,7 +75,7 @@ static void text_has_resolved_values(void **state) {
       "model.norm_epsilon = 1.0000000000000001e-05\nmodel.tie_embeddings = false\nmodel.dtype = "
       "\"f32\"\n"
       "model.loss = \"cross_entropy\"\nmodel.loss_rows = 0\nmodel.frozen = []\nbatch.microbatch = "
-      "2\nbatch.packed = false\n"
+      "2\nbatch.loss_group = 1\nbatch.packed = false\n"
       "partition.virtual_pre = 0\npartition.virtual_post = 0\npartition.balance = \"time\"\n"
       "partition.unit = \"block\"\n"
       "data_parallel.replicas = 1\ndata_parallel.shard = \"none\"\n"

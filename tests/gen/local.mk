@@ -28,6 +28,7 @@ GEN_TESTS = \
   %reldir%/verify \
   %reldir%/verify_audit \
   %reldir%/verify_inputs \
+  %reldir%/verify_losses \
   %reldir%/verify_muon \
   %reldir%/verify_outputs \
   %reldir%/verify_readers \
@@ -86,6 +87,7 @@ GEN_TEST_LIBS = libtestsupport.a libgen.a $(LIBCONFIG_LIBS) $(JANSSON_LIBS) $(NE
 %canon_reldir%_verify_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_audit_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_inputs_LDADD = $(GEN_TEST_LIBS)
+%canon_reldir%_verify_losses_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_muon_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_outputs_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_readers_LDADD = $(GEN_TEST_LIBS)

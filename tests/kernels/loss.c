@@ -1,4 +1,5 @@
-/* loss.c: CROSS_ENTROPY with its gradient, SUM_LOSS and HEAD_LOSS against f64; ignored targets. */
+/* loss.c: CROSS_ENTROPY, LOGP with their gradients, SUM_LOSS, ADD_LOSS, GROUP_SUM and HEAD_LOSS
+ * against f64; ignored targets. */
 #include "kernels/head_loss.h"
 #include "tests/support/kernels_support.h"
 
@@ -107,13 +108,105 @@ static void sum_loss(void **state) {
   float *x = random_floats(ROWS * WIDTH, 1);
   double *loss = doubles(1), expected = 0;
   for (int i = 0; i < ROWS * WIDTH; i++) expected += (double)x[i];
-  struct pen_call call = {.operand = {x, loss, NULL}, .dim = {ROWS, WIDTH}, .real = {0.25}};
+  struct pen_call call = {.operand = {x, NULL, loss, NULL}, .dim = {ROWS, WIDTH}, .real = {0.25}};
+  double share = 0.5;
+  float *dx = bytes_at(ROWS * WIDTH * sizeof *dx, 0);
   run(PEN_OP_SUM_LOSS, &call);
   assert_true(*loss == expected);
-  call.operand[2] = x;
+  call.operand[1] = &share;
+  call.operand[3] = dx;
+  run(PEN_OP_SUM_LOSS, &call);
+  assert_true(*loss == expected); /* not scaled */
+  for (int i = 0; i < ROWS * WIDTH; i++) assert_true(dx[i] == 0.125f);
+  call.operand[1] = NULL;
+  call.operand[3] = x;
   run(PEN_OP_SUM_LOSS, &call);
   assert_true(*loss == expected);
   for (int i = 0; i < ROWS * WIDTH; i++) assert_true(x[i] == 0.25f);
+}
+
+static void add_loss(void **state) {
+  (void)state;
+  double loss = 3.0, share = 0.25, sum = 0.5, y = 0;
+  run(PEN_OP_ADD_LOSS, &(struct pen_call){.operand = {&loss, &share, NULL, &y}});
+  assert_true(y == 0.75);
+  run(PEN_OP_ADD_LOSS, &(struct pen_call){.operand = {&loss, &share, &sum, &sum}});
+  assert_true(sum == 1.25);
+}
+
+enum { LOGP_ROWS = 4, LOGP_VOCAB = 37, CHOICES = 3 };
+
+/* The sum of d(logp) logp and of d(lse) lse in f64, of which LOGP_DX has the gradient. */
+static double logp_sum(const float *logits, const int32_t *target, const float *dlogp,
+                       const float *dlse) {
+  double sum = 0;
+  for (int r = 0; r < LOGP_ROWS; r++) {
+    double total = 0;
+    for (int i = 0; i < LOGP_VOCAB; i++) total += exp((double)logits[r * LOGP_VOCAB + i]);
+    sum += (double)dlse[r] * log(total);
+    for (int k = 0; k < CHOICES; k++) {
+      const int32_t t = target[r * CHOICES + k];
+      if (t != PEN_IGNORED_TARGET)
+        sum += (double)dlogp[r * CHOICES + k] * ((double)logits[r * LOGP_VOCAB + t] - log(total));
+    }
+  }
+  return sum;
+}
+
+/* Values against f64; the gradient against differences of f64. One target is ignored, one is there
+ * twice. */
+static void logp(void **state) {
+  (void)state;
+  float *logits = random_floats(LOGP_ROWS * LOGP_VOCAB, 1),
+        *dlogp = random_floats(LOGP_ROWS * CHOICES, 2), *dlse = random_floats(LOGP_ROWS, 3),
+        *addend = random_floats(LOGP_ROWS * LOGP_VOCAB, 4),
+        *made = bytes_at(LOGP_ROWS * CHOICES * sizeof *made, 0),
+        *lse = bytes_at(LOGP_ROWS * sizeof *lse, 0),
+        *log_sum = bytes_at(LOGP_ROWS * sizeof *lse, 0),
+        *dx = bytes_at(LOGP_ROWS * LOGP_VOCAB * sizeof *dx, 0);
+  int32_t *target = bytes_at(LOGP_ROWS * CHOICES * sizeof *target, 0);
+  for (int n = 0; n < LOGP_ROWS * CHOICES; n++) target[n] = (n * 11 + 5) % LOGP_VOCAB;
+  target[1] = PEN_IGNORED_TARGET;
+  target[4] = target[3];
+  struct pen_call forward = {.operand = {logits, target, made, lse, log_sum},
+                             .dim = {LOGP_ROWS, LOGP_VOCAB, CHOICES}};
+  run(PEN_OP_LOGP, &forward);
+  assert_true(made[1] == 0.0f);
+  for (int r = 0; r < LOGP_ROWS; r++) {
+    double total = 0;
+    for (int i = 0; i < LOGP_VOCAB; i++) total += exp((double)logits[r * LOGP_VOCAB + i]);
+    assert_true(fabs((double)lse[r] - log(total)) < 1e-6 && lse[r] == log_sum[r]);
+    const float own = logits[r * LOGP_VOCAB + target[r * CHOICES + 2]];
+    assert_true(fabs((double)made[r * CHOICES + 2] - ((double)own - log(total))) < 1e-6);
+  }
+  run(PEN_OP_LOGP_DX,
+      &(struct pen_call){.operand = {dlogp, dlse, logits, target, log_sum, addend, dx},
+                         .dim = {LOGP_ROWS, LOGP_VOCAB, CHOICES}});
+  for (int n = 0; n < LOGP_ROWS * LOGP_VOCAB; n++) {
+    const float x = logits[n], step = 0x1p-7f;
+    logits[n] = x + step;
+    const double above = logp_sum(logits, target, dlogp, dlse);
+    logits[n] = x - step;
+    const double below = logp_sum(logits, target, dlogp, dlse);
+    logits[n] = x;
+    const double wanted = (above - below) / (2.0 * (double)step) + (double)addend[n];
+    assert_true(fabs((double)dx[n] - wanted) < 1e-4);
+  }
+  run(PEN_OP_LOGP_DX, &(struct pen_call){.operand = {NULL, NULL, logits, target, log_sum, NULL, dx},
+                                         .dim = {LOGP_ROWS, LOGP_VOCAB, CHOICES}});
+  for (int n = 0; n < LOGP_ROWS * LOGP_VOCAB; n++) assert_true(dx[n] == 0.0f);
+}
+
+static void group_sum(void **state) {
+  (void)state;
+  enum { GROUPS = 3, RUN = 21 };
+  float *x = random_floats(GROUPS * RUN, 1), *y = bytes_at(GROUPS * RUN * sizeof *y, 0);
+  run(PEN_OP_GROUP_SUM, &(struct pen_call){.operand = {x, y}, .dim = {GROUPS, RUN}});
+  for (int g = 0; g < GROUPS; g++) {
+    double sum = 0;
+    for (int i = 0; i < RUN; i++) sum += (double)x[g * RUN + i];
+    for (int i = 0; i < RUN; i++) assert_true(fabs((double)y[g * RUN + i] - sum) < 1e-5);
+  }
 }
 
 static const enum pen_op_kind head_kinds[] = {PEN_OP_HEAD_LOSS,
@@ -189,6 +282,9 @@ int main(void) {
       cmocka_unit_test(ignored_rows_add_nothing),
       cmocka_unit_test(a_target_out_of_range_gives_nan),
       cmocka_unit_test(sum_loss),
+      cmocka_unit_test(add_loss),
+      cmocka_unit_test(logp),
+      cmocka_unit_test(group_sum),
       cmocka_unit_test_teardown(head_loss_b_equals_its_parts, free_tensors),
       cmocka_unit_test(head_loss_workspace_suffices),
   };

@@ -6,9 +6,11 @@ EXTRA_DIST += \
   %reldir%/gemma3.json \
   %reldir%/gpt2.json \
   %reldir%/llama.json \
+  %reldir%/losses.json \
   %reldir%/losses.txt \
   %reldir%/nano.json \
   %reldir%/olmo2.json \
   %reldir%/pointwise.json \
+  %reldir%/policy.json \
   %reldir%/readers.json \
   %reldir%/wide.json

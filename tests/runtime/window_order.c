@@ -34,6 +34,25 @@ static void test_an_epoch_reads_every_window_once(void **state) {
   }
 }
 
+/* Windows that belong together are read one after the other, each once. */
+static void test_groups_stay_together(void **state) {
+  (void)state;
+  enum { GROUP = 3, COUNT = 300 };
+  unsigned char times[COUNT] = {0};
+  uint64_t moved = 0;
+  struct pen_window_order order = pen_window_order_shuffled(5, 0);
+  order.group = GROUP;
+  for (uint64_t place = 0; place < COUNT; place++) {
+    const uint64_t window = pen_window_at(&order, COUNT + place, COUNT);
+    assert_true(window < COUNT && window % GROUP == place % GROUP);
+    assert_int_equal(times[window]++, 0);
+    assert_int_equal(window / GROUP,
+                     pen_window_at(&order, COUNT + place / GROUP * GROUP, COUNT) / GROUP);
+    moved += window != place;
+  }
+  assert_true(moved > COUNT / 2);
+}
+
 /* How many of an epoch's places have the same window in both orders. */
 static uint64_t places_shared(const struct pen_window_order *a, uint64_t epoch_a,
                               const struct pen_window_order *b, uint64_t epoch_b, uint64_t count) {
@@ -136,6 +155,7 @@ static void test_many_windows(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_an_epoch_reads_every_window_once),
+      cmocka_unit_test(test_groups_stay_together),
       cmocka_unit_test(test_seeds_and_epochs_have_orders_of_their_own),
       cmocka_unit_test(test_distances_differ),
       cmocka_unit_test(test_no_order_of_four_is_preferred),

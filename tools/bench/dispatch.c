@@ -170,7 +170,7 @@ int main(void) {
                                       .rank = rank,
                                       .device = &pen_cpu,
                                       .arena = arena};
-    struct pen_data data = {.sequence = plan->sequence, .step_targets = 1};
+    struct pen_data data = {.sequence = plan->sequence, .step_losses = 1};
     struct pen_vm vm;
     pen_vm_open(&vm, &(struct pen_vm_config){
                          .transport = &transport, .executor = &pen_host_executor, .data = &data});

@@ -77,7 +77,7 @@ def check_plan(plan, where):
 def check_step(line, where):
     check_numbers(line, STEP_FIELDS, where)
     check_numbers(line, {field: True for field in SOME_FIELDS if field in line}, where)
-    if line["tokens"] == 0:  # older versions wrote 0
+    if line["tokens"] == 0 and not line.get("samples"):  # older versions wrote 0
         line["loss"] = line["grad_norm"] = None
     if "plan" in line:
         check_plan(line["plan"], where)
@@ -172,4 +172,4 @@ def read_log(path):
 
 def is_skipped(step):
     """Whether the step changed no weights."""
-    return step["grad_norm"] is None or step["tokens"] == 0
+    return step["grad_norm"] is None

@@ -17,6 +17,7 @@ BF16_SOURCES = \
   %reldir%/pointwise.c \
   %reldir%/rope.c \
   %reldir%/row_sum.c \
+  %reldir%/logp.c \
   %reldir%/router.c \
   %reldir%/routes.h \
   %reldir%/softmax.h \

@@ -90,16 +90,16 @@ void PEN_NAME(cross_entropy)(const struct pen_call *call) {
   *loss = sum;
 }
 
-/* loss = sum of x in rising order, dx = scale; used only by the mlp family of tests, so not
- * optimized. */
+/* loss = sum of x in rising order, dx = scale share. The sum is one chain of additions. */
 void PEN_NAME(sum_loss)(const struct pen_call *call) {
   const stored *x = call->operand[0];
-  double *loss = call->operand[1];
-  stored *dx = call->operand[2];
+  const double *share = call->operand[1];
+  double *loss = call->operand[2];
+  stored *dx = call->operand[3];
   const size_t count = (size_t)call->dim[0] * (size_t)call->dim[1];
+  const float factor = (float)(share ? call->real[0] * *share : call->real[0]);
   double sum = 0;
   for (size_t i = 0; i < count; i++) sum += (double)widen(x[i]);
   *loss = sum;
-  for (size_t i = 0; dx && i < count; i += LANES)
-    store_n(dx + i, splat((float)call->real[0]), count - i);
+  for (size_t i = 0; dx && i < count; i += LANES) store_n(dx + i, splat(factor), count - i);
 }

@@ -1,0 +1,92 @@
+/* logp.c: LOGP, log-probabilities of some tokens of each row, and its gradient. */
+#include <math.h>
+
+#include "kernels/cpu/threads.h"
+#include "kernels/cpu/vector/isa.h"
+#include "kernels/cpu/vector/softmax.h"
+
+/* A target that is neither ignored nor a token gives NaN, as in CROSS_ENTROPY. */
+static float logp_of(const stored *x, int32_t target, int64_t vocab, double log_sum) {
+  if (target == PEN_IGNORED_TARGET) return 0;
+  if (target < 0 || target >= vocab) return NAN;
+  return (float)((double)widen(x[target]) - log_sum);
+}
+
+static void find_logp(const void *context, size_t thread, size_t first, size_t past) {
+  const struct pen_call *call = context;
+  const int64_t vocab = call->dim[1];
+  const size_t choices = (size_t)call->dim[2];
+  (void)thread;
+  for (size_t r = first; r < past; r++) {
+    const stored *x = (const stored *)call->operand[0] + r * (size_t)vocab;
+    const int32_t *target = (const int32_t *)call->operand[1] + r * choices;
+    stored *logp = (stored *)call->operand[2] + r * choices;
+    const float most = row_maximum(x, (size_t)vocab);
+    const double log_sum = log(row_exponentials(NULL, x, (size_t)vocab, most)) + (double)most;
+    for (size_t k = 0; k < choices; k++)
+      store_n(logp + k, splat(logp_of(x, target[k], vocab, log_sum)), 1);
+    store_n((stored *)call->operand[3] + r, splat((float)log_sum), 1);
+    ((float *)call->operand[4])[r] = (float)log_sum;
+  }
+}
+
+void PEN_NAME(logp)(const struct pen_call *call) {
+  pen_parallel_rows((size_t)call->dim[0], (size_t)call->dim[1], find_logp, call);
+}
+
+/* A row of the gradient. */
+struct logp_row {
+  const stored *x, *dlogp, *addend; /* the last two may be null */
+  const int32_t *target;
+  size_t vocab, choices;
+  float log_sum, factor; /* of softmax */
+};
+
+/* The sum of the gradients of the choices that have that target, in rising order. */
+static float at_target(const struct logp_row *row, int32_t target) {
+  float sum = 0;
+  for (size_t k = 0; row->dlogp && k < row->choices; k++)
+    if (row->target[k] == target) sum += widen(row->dlogp[k]);
+  return sum;
+}
+
+static void logp_gradient(const struct logp_row *row, stored *dx) {
+  const size_t vocab = row->vocab;
+  for (size_t i = 0; i < vocab; i += LANES) {
+    const size_t n = vocab - i;
+    vf d = exponential(load_n(row->x + i, n) - row->log_sum) * row->factor;
+    if (row->addend) d += load_n(row->addend + i, n);
+    store_n(dx + i, d, n);
+  }
+  for (size_t k = 0; row->dlogp && k < row->choices; k++) {
+    const int32_t t = row->target[k];
+    if (t < 0 || (size_t)t >= vocab) continue;
+    vf d = exponential(splat(widen(row->x[t])) - row->log_sum) * row->factor;
+    if (row->addend) d += splat(widen(row->addend[t]));
+    store_n(dx + t, d + at_target(row, t), 1);
+  }
+}
+
+static void find_gradients(const void *context, size_t thread, size_t first, size_t past) {
+  const struct pen_call *call = context;
+  const size_t vocab = (size_t)call->dim[1], choices = (size_t)call->dim[2];
+  const stored *dlogp = call->operand[0], *dlse = call->operand[1], *addend = call->operand[5];
+  (void)thread;
+  for (size_t r = first; r < past; r++) {
+    struct logp_row row = {.x = (const stored *)call->operand[2] + r * vocab,
+                           .dlogp = dlogp ? dlogp + r * choices : NULL,
+                           .addend = addend ? addend + r * vocab : NULL,
+                           .target = (const int32_t *)call->operand[3] + r * choices,
+                           .vocab = vocab,
+                           .choices = choices,
+                           .log_sum = ((const float *)call->operand[4])[r],
+                           .factor = dlse ? widen(dlse[r]) : 0};
+    for (size_t k = 0; dlogp && k < choices; k++)
+      if (row.target[k] != PEN_IGNORED_TARGET) row.factor -= widen(row.dlogp[k]);
+    logp_gradient(&row, (stored *)call->operand[6] + r * vocab);
+  }
+}
+
+void PEN_NAME(logp_dx)(const struct pen_call *call) {
+  pen_parallel_rows((size_t)call->dim[0], (size_t)call->dim[1], find_gradients, call);
+}

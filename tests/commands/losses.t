@@ -1,0 +1,102 @@
+#!/bin/sh
+# losses.t: family described: losses with shares of their own are those of PyTorch over the whole batch, however it is divided, on any ranks.
+. "${top_srcdir:-.}/tests/support/lib.sh"
+
+models=$(cd "$top_srcdir/tests/models" && pwd)
+here=$(cd "$top_srcdir/tests/commands" && pwd)
+cd "$scratch" || exit 99
+make_tokens data.bin 1500
+samples() { "${PYTHON:-python3}" "$top_srcdir/tests/support/samples.py" "$@"; } # OUT FIRST COUNT TOKENS SEQUENCE NAME:DTYPE:WHAT...
+cp "$models/losses.json" "$models/policy.json" .
+samples losses.safetensors 0 24 data.bin 16 idx:I32:tokens value:F32:reals:16 old:F32:reals:16 weight:F32:parts:16 state:BF16:reals:16x24 label:U8:bits:16 \
+  mask:U8:bits:16 class:I64:ids:16
+samples policy.safetensors 0 24 data.bin 16 idx:I32:tokens taken:I64:ids:16 valid:U8:valid:16 old:F32:logs:16 reference:F32:logs:16 advantage:F32:reals:16 \
+  mask:U8:bits:16 sign:F32:signs:16 last:U8:last:16 teacher:I32:ids:16x3 probability:F32:parts:16x3
+for model in losses policy; do
+  cat >$model.cfg <<END
+model = { family = "described"; description = "$model.json"; sequence = 16; };
+batch = { microbatch = 2; };
+optimizer = { learning_rate = 1e-2; steps = 8; warmup_steps = 2; };
+pipeline = { ranks = 1; microbatches = 2; schedule = "1f1b"; };
+END
+done
+# train NAME MODEL SETTING...: builds and trains.
+train() {
+  train_name=$1 train_model=$2
+  shift 2
+  for setting in "$@"; do set -- "$@" -s "$setting"; shift; done
+  build "$train_name" "$train_model.cfg" "$@" && train_bits "$train_name" --data "$train_model.safetensors" --steps 3
+}
+first() { log_field "$1.log" loss | head -1; log_field "$1.log" grad_norm | head -1; }
+# is_near MOST LOSS NORM: two lines, of these numbers, each within so much of it.
+is_near() {
+  awk -v most="$1" -v loss="$2" -v norm="$3" '{ d = $1 / (NR == 1 ? loss : norm) - 1; if (!(d < most && -d < most)) bad = 1 } END { exit bad || NR != 2 }'
+}
+# has_losses NAME: the loss and norm of the first step.
+has_losses() { first "$1" | is_near 1e-5 "$loss" "$norm"; }
+# by_pytorch MODEL: $python computes them anew.
+by_pytorch() {
+  ./${1}_one init --seed 7 --output start && "$python" "$here/losses_torch.py" start "$1.safetensors" 4 | tr ' ' '\n' | is_near 1e-9 "$loss" "$norm"
+}
+find_python 'import torch' /opt/peer/bin/peer-python python3
+
+# ---- masked MSE, BCE, weighted Huber, the value of PPO, classes; GRPO, KL, label smoothing, z-loss, DPO, pair reward, distillation ----
+while read -r model groups loss norm; do
+  ok "$model trains" train ${model}_one $model $groups
+  ok "the loss and norm of PyTorch" has_losses ${model}_one
+  if test -n "$python"; then ok "PyTorch here gives them" by_pytorch $model; else skip "PyTorch here gives them" "set PEER"; fi
+  ok "on 2 ranks" train ${model}_two $model $groups pipeline.ranks=2 pipeline.zero_bubble=true memory.recompute=full
+  ok "the same bits" same_bits 3 ${model}_one ${model}_two
+  ok "on 4 ranks" train ${model}_four $model $groups pipeline.ranks=4 cluster.threads_per_rank=2 cluster.bind=none
+  ok "the same bits" same_bits 3 ${model}_one ${model}_four
+  ok "4 samples a microbatch" train ${model}_whole $model $groups batch.microbatch=4 pipeline.microbatches=1
+  ok "the loss and norm of PyTorch" has_losses ${model}_whole
+  ok "on 2 replicas" train ${model}_replicas $model $groups pipeline.microbatches=1 data_parallel.replicas=2
+  ok "the loss and norm of PyTorch" has_losses ${model}_replicas
+done <<END_OF_LOSSES
+losses batch.loss_group=1 10.326509518497781 16.75950275231257
+policy batch.loss_group=2 6.745041487576523 10.600821740025024
+END_OF_LOSSES
+ok "1 sample a microbatch" train losses_single losses batch.microbatch=1 pipeline.microbatches=4
+loss=10.326509518497781 norm=16.75950275231257
+ok "the loss and norm of PyTorch" has_losses losses_single
+
+# ---- the log, an evaluation, groups, a step without a loss ----
+is "samples are counted, and targets" "$(log_field losses_one.log samples | head -1) $(log_field losses_one.log tokens | head -1)" "4 $(
+  "${PYTHON:-python3}" -c 'print(64 - sum((w * 7919 + e * 104729 + sum(map(ord, "class"))) * 2654435761 % 2**32 // 2**20 % 5 == 0 for w in range(4) for e in range(16)))')"
+./losses_one eval --data losses.safetensors --checkpoint losses_one.ckpt --quiet >evaluated 2>/dev/null
+matches "an evaluation has a loss, and no perplexity" "$(cat evaluated)" '{"loss":[0-9]*,"tokens":[0-9]*}'
+fails "it generates no text" 64 "more than texts have" ./losses_one generate --checkpoint losses_one.ckpt --prompt 65
+samples masked.safetensors 0 4 data.bin 16 idx:I32:tokens value:F32:reals:16 old:F32:reals:16 weight:F32:parts:16 state:BF16:reals:16x24 label:U8:bits:16 \
+  mask:U8:zeros:16 class:I64:ids:16
+./losses_one train --steps 1 --seed 7 --quiet --data masked.safetensors --log masked.log
+log_field masked.log loss >masked
+log_field masked.log loss >>masked
+ok "a mask of zeros: the losses with other shares are left" is_near 1e-5 4.0131337382497866 4.0131337382497866 <masked
+samples odd.safetensors 0 5 data.bin 16 idx:I32:tokens taken:I64:ids:16 valid:U8:valid:16 old:F32:logs:16 reference:F32:logs:16 advantage:F32:reals:16 \
+  mask:U8:bits:16 sign:F32:signs:16 last:U8:last:16 teacher:I32:ids:16x3 probability:F32:parts:16x3
+fails "no whole groups" 65 "odd.safetensors: 5 samples: a multiple of 2, which the loss takes together (batch.loss_group)" \
+  ./policy_one train --steps 1 --quiet --data odd.safetensors
+fails "half a group a microbatch" 78 "batch.microbatch = 3: a multiple of 2, batch.loss_group" "$gen" --check -s batch.loss_group=2 -s batch.microbatch=3 policy.cfg
+
+# ---- what is refused ----
+checks() { "$gen" --check -s model.description=wrong.json losses.cfg; }
+while IFS='|' read -r change message; do
+  sed "$change" losses.json >wrong.json
+  fails "$change" 78 "wrong.json$message" checks
+done <<'END_OF_CHANGES'
+s/"over": "samples"/"over": "sample"/|: shares?0?.over = "sample": "samples", "sum" or "targets"
+s/"input": "mask", "least"/"input": "masks", "least"/|: shares?1?.input = "masks": an input of the list, by name
+s/"over": "targets", "input": "class"/"over": "targets", "input": "value"/|: shares?4?.input = "value": the targets, or an input of i32, i64 or u8
+s/"factor": 0.25/"factor": 0/|: shares?2?.factor = 0: a number that is not 0
+s/"least": 1}/"least": -1}/|: shares?1?.least = -1: a number from 0 on
+s/"name": "half"/"name": "masked"/|: shares?3?.name = "masked": a name of its own
+s/\["ppo", "half"\]/["ppo", "masked"]/|: shares?3?: half: no loss has it
+s/\["ppo", "half"\]/["ppo"]/|: unit head, op 10, SUM_LOSS: operand share is missing
+s/\["ppo", "half"\]/["ppo", "mask"]/|: unit head, op 10, SUM_LOSS: mask: operand share: a name of the list shares
+s/"class", "classes"\]/"class", "class.share"]/|: unit head, op 11, CROSS_ENTROPY: class.share: operand share: a name of the list shares
+s/"shares": \[/"sharing": [/|: sharing: there is no such key
+END_OF_CHANGES
+fails "a loss that is a sum" 78 'model.loss = cross_entropy_sum: "cross_entropy"; the losses of losses.json have shares of their own' \
+  "$gen" --check -s model.loss=cross_entropy_sum losses.cfg
+finish
