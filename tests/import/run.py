@@ -1,13 +1,13 @@
 """run.py: runs penstock-import as often as there are lines of standard input, in one process, so that PyTorch is loaded once.
 
-run.py PROGRAM FILE.py:BUILD: of each line NAME ARGUMENT..., writes NAME.status, NAME.out and NAME.err. Then compares descriptions of that module,
-each with one number or operand changed, and prints those that the comparison takes for the module."""
+run.py PROGRAM FILE.py:BUILD...: of each line NAME ARGUMENT..., writes NAME.status, NAME.out and NAME.err. Then compares descriptions of these modules,
+each with one number, operand or step changed, and prints those that the comparison takes for the module."""
 import contextlib
 import json
 import shlex
 import sys
 
-program, build = sys.argv[1:]
+program, *builds = sys.argv[1:]
 before = set(sys.modules)
 
 
@@ -41,6 +41,7 @@ def run_lines(lines):
 # ---- changed descriptions ----
 
 FACTORS = {"epsilon": 1000, "theta": 1.5, "window": 2}
+STEPS = {"CONST": lambda kind, number: [kind, 1.1 * number], "RELU": lambda kind, a: ["ABS", a], "MUL": lambda kind, a, b: ["ADD", a, b]}
 OPERANDS = {"SWIGLU": [1, 0], "ATTENTION": [0, 2, 1, 3], "ADD": [0, 0], "LINEAR": [0, 1]}
 
 
@@ -49,12 +50,17 @@ def ops_of(description):
 
 
 def changes(text):
-    """What is changed, and the description with it: a number, or the operands of the first op of a row."""
+    """What is changed, and the description with it: a number, a step, or the operands of the first op of a row."""
     for index, op in enumerate(ops_of(json.loads(text))):
         for name in FACTORS.keys() & op[2].keys():
             changed = json.loads(text)
             ops_of(changed)[index][2][name] *= FACTORS[name]
             yield f"{name} of {op[0]}", changed
+        for place, step in enumerate(op[2].get("program", [])):
+            if step[0] in STEPS:
+                changed = json.loads(text)
+                ops_of(changed)[index][2]["program"][place] = STEPS[step[0]](*step)
+                yield f"step {place} of {op[0]}", changed
     for row, order in OPERANDS.items():
         changed = json.loads(text)
         op = next((op for op in ops_of(changed) if op[0] == row and len(op[1]) >= len(order) and (row != "LINEAR" or len(op[1]) > 2)), None)
@@ -63,7 +69,7 @@ def changes(text):
             yield f"operands of {row}", changed
 
 
-def run_changes():
+def run_changes(build):
     forget_program()
     from importer import Import
     from module import build as make, load
@@ -86,4 +92,5 @@ def run_changes():
 
 
 run_lines(sys.stdin)
-run_changes()
+for build in builds:
+    run_changes(build)

@@ -6,6 +6,7 @@ EXTRA_DIST += \
   %reldir%/llama.json \
   %reldir%/losses.txt \
   %reldir%/nano.json \
+  %reldir%/odd.json \
   %reldir%/olmo2.json \
   %reldir%/pointwise.json \
   %reldir%/readers.json \

@@ -5,6 +5,7 @@ import torch
 
 from check import Comparison
 from describe import describe, text_of
+from fuse import fuse
 from module import Step, export, run_once
 from ops import Weight
 from passes import add_residuals, compare, gather_products
@@ -55,6 +56,7 @@ class Import:
         self.program = self.programs[0]
         add_residuals(self.program)
         gather_products(self.program)
+        fuse(self.program, shapes, self.cuts)
 
     def divide(self):
         self.units = units_of(self.program, self.cuts)
