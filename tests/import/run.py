@@ -1,14 +1,23 @@
 """run.py: runs penstock-import as often as there are lines of standard input, in one process, so that PyTorch is loaded once.
 
-run.py PROGRAM FILE.py:BUILD...: of each line NAME ARGUMENT..., writes NAME.status, NAME.out and NAME.err. Then compares descriptions of these modules,
-each with one number, operand or step changed, and prints those that the comparison takes for the module."""
+run.py PROGRAM FILE.py FOLDER BUILD...: save_folders() of the file makes folders of models in FOLDER. Of each line NAME ARGUMENT..., writes NAME.status,
+NAME.out and NAME.err. Then compares descriptions of these modules of the file, each with one number, operand or step changed, and prints those that
+the comparison takes for the module."""
 import contextlib
+import importlib.util
 import json
 import shlex
 import sys
 
-program, *builds = sys.argv[1:]
+program, cases, folder, *builds = sys.argv[1:]
 before = set(sys.modules)
+
+
+def save_folders():
+    spec = importlib.util.spec_from_file_location("models", cases)
+    models = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(models)
+    models.save_folders(folder)
 
 
 def forget_program():
@@ -75,8 +84,7 @@ def run_changes(build):
     from module import build as make, load
     from refusal import Refused
 
-    path, name = build.split(":")
-    imported = Import(make(load(path), path, name), None, 16, [], "x")
+    imported = Import(make(load(cases), cases, build), None, 16, [], "x")
     imported.trace()
     imported.divide()
     imported.describe()
@@ -91,6 +99,7 @@ def run_changes(build):
     print(count, "changes")
 
 
+save_folders()
 run_lines(sys.stdin)
 for build in builds:
     run_changes(build)
