@@ -85,6 +85,12 @@ for name in llama llama_described; do
 done
 ok "the same checkpoint" cmp "$scratch/llama.init/latest/model.safetensors" "$scratch/llama_described.init/latest/model.safetensors"
 
+# ---- docs/own-model.md ----
+own=$top_srcdir/docs/own-model.md
+sed -n '/^    { "penstock_model"/,/^$/p' "$own" >"$scratch/my.json"
+sed -n '/^    model = {/,$p' "$own" >"$scratch/own.cfg"
+matches "the description by hand" "$("$gen" --check "$scratch/own.cfg" 2>&1)" "*proved: *of 4 ranks*"
+
 # ---- settings of plans ----
 check() { "$gen" --check -s model.description="$@"; }
 plan() { "$gen" "$scratch/nano_described.cfg" "$@"; }

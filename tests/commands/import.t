@@ -27,7 +27,10 @@ disturbed="$(sed -n 's/^    "\([a-z_]*\)": lambda.*/\1/p' "$cases/disturbed.py")
 for name in $disturbed nothing; do
   echo "other_$name $cases/disturbed.py:$name --sequence 16 -o other_$name.cfg"
 done >>runs
+sed -n '/^    import torch$/,/^Bytes/s/^    //p' "$top_srcdir/docs/own-model.md" |
+  sed 's/vocabulary=256, width=256, layers=8, most=1024/vocabulary=97, width=64, layers=2, most=16/' >my.py
 cat >>runs <<END_OF_RUNS
+my my.py:Model --sequence 16 -o my.cfg
 raises $cases/refused.py:raises --sequence 16 -o raises.cfg
 ops $cases/models.py:nano --sequence 16 --print=ops
 units $cases/models.py:nano --sequence 16 --print=units
@@ -106,6 +109,8 @@ ok "--print=ops" grep -q '^v[0-9]* = ATTENTION v[0-9]*\[0\] v[0-9]*\[1\] v[0-9]*
 is "--print=units" "$(cut -d : -f 1 units.out | tr '\n' ' ')" "- h.0 h.1 - "
 matches "--print=refused" "$(status reasons) $(cat reasons.out)" "65 refused.py:*: x = layer.up(x).erfinv(): Penstock has no operation for aten.erfinv
 refused.py:*: return layer.down(x.sin()): Penstock has no operation for aten.sin"
+
+is "the model of docs/own-model.md" "$(status my) $(grep -c POINTWISE my.json)" "0 3"
 
 # ---- refusals: the line, the reason, no file ----
 for name in $refused; do
