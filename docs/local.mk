@@ -14,6 +14,7 @@ EXTRA_DIST += \
   docs/llama3_70b.md \
   docs/llama3_70b.png \
   docs/llama3_70b_plan.svg \
+  docs/own-model.md \
   docs/recipes/README.md \
   docs/recipes/finetune/README.md \
   docs/recipes/finetune/chats.jsonl \

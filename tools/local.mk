@@ -101,7 +101,9 @@ IMPORT_FILES = \
   %reldir%/import/command.py \
   %reldir%/import/constants.py \
   %reldir%/import/describe.py \
+  %reldir%/import/elementwise.py \
   %reldir%/import/formulas.py \
+  %reldir%/import/fuse.py \
   %reldir%/import/graph.py \
   %reldir%/import/hf.py \
   %reldir%/import/importer.py \
@@ -114,6 +116,7 @@ IMPORT_FILES = \
   %reldir%/import/program.py \
   %reldir%/import/refusal.py \
   %reldir%/import/scaling.py \
+  %reldir%/import/steps.py \
   %reldir%/import/units.py \
   %reldir%/import/views.py \
   %reldir%/import/write.py

@@ -6,7 +6,7 @@ program=$top_builddir/penstock-import
 test -x "$program" || skip_all "penstock-import is not built"
 OMP_NUM_THREADS=1 # more are slower for models as small as these
 export OMP_NUM_THREADS
-find_python 'import torch, transformers' /opt/peer/bin/peer-python python3 || skip_all "no Python with torch and transformers here: set PEER"
+find_python 'import importlib.util as u; u.find_spec("torch").name + u.find_spec("transformers").name' /opt/peer/bin/peer-python python3 || skip_all "no Python with torch and transformers here: set PEER"
 program=$(cd "$top_builddir" && pwd)/penstock-import
 cases=$(cd "$top_srcdir/tests/import" && pwd)
 make_tokens "$scratch/data.bin" 4000
@@ -14,10 +14,7 @@ cd "$scratch" || exit 1
 status() { cat "$1.status"; }
 
 # ---- what is imported, and refused: one process for all ----
-trained="nano written_out odd llama gpt2 gemma3 olmo2" checked="mistral qwen2 qwen3" folders="bare scaled"
-modules=$(for name in $trained; do echo "$cases/models.py:$name"; done | sed 's/:odd$/:odd:odd_loss/')
-# shellcheck disable=SC2086 # words are meant to part here
-"$python" -B "$cases/step.py" data.bin 16 4 --save="$cases/models.py:hf" $modules $(for name in $folders; do echo hf/$name; done) >torch.steps 2>torch.err || sed 's/^/# /' torch.err
+trained="nano written_out odd llama gpt2 gemma3 olmo2" checked="mistral qwen2 qwen3 programs" folders="bare scaled"
 for name in $trained $checked; do
   options=
   test $name != odd || options="--loss odd_loss"
@@ -30,13 +27,17 @@ disturbed="$(sed -n 's/^    "\([a-z_]*\)": lambda.*/\1/p' "$cases/disturbed.py")
 for name in $disturbed nothing; do
   echo "other_$name $cases/disturbed.py:$name --sequence 16 -o other_$name.cfg"
 done >>runs
+sed -n '/^    import torch$/,/^Bytes/s/^    //p' "$top_srcdir/docs/own-model.md" |
+  sed 's/vocabulary=256, width=256, layers=8, most=1024/vocabulary=97, width=64, layers=2, most=16/' >my.py
 cat >>runs <<END_OF_RUNS
+my my.py:Model --sequence 16 -o my.cfg
 raises $cases/refused.py:raises --sequence 16 -o raises.cfg
 ops $cases/models.py:nano --sequence 16 --print=ops
 units $cases/models.py:nano --sequence 16 --print=units
 reasons $cases/refused.py:build_several --sequence 16 --print=refused
 long $cases/models.py:nano --sequence 64 -o long.cfg
-meta $cases/models.py:gemma3 --sequence 16 --meta -o meta.cfg
+meta $cases/models.py:qwen3 --sequence 16 --meta -o meta.cfg
+large --hf hf/scaled --sequence 16 --meta -o large.cfg
 whole $cases/models.py:nano --sequence 32 --cut h.0,h.1 -o whole.cfg
 no_file absent.py:build --sequence 16 -o no_file.cfg
 no_build $cases/models.py:absent --sequence 16 -o no_build.cfg
@@ -44,26 +45,30 @@ no_sequence $cases/models.py:nano -o no_sequence.cfg
 no_output $cases/models.py:nano --sequence 16
 no_folder $cases/models.py:nano --sequence 16 -o absent/x.cfg
 END_OF_RUNS
-run_all() { "$python" -B "$cases/run.py" "$program" "$cases/models.py:mistral" <runs >changes; }
+run_all() { "$python" -B "$cases/run.py" "$program" "$cases/models.py" hf mistral odd <runs >changes; }
 ok "all of them run" run_all
 
-number=0
 for name in $trained $folders; do
-  number=$((number + 1))
   is "$name is imported" "$(status $name)" 0 || sed 's/^/# /' $name.err
   start=$name.start
   test -f "$start" || start=hf/$name
   ok "$name: its plan" build $name $name.cfg -s pipeline.microbatches=4 -s optimizer.learning_rate=1e-3 -s optimizer.weight_decay=0
   ok "$name: trains with its weights" train_bits $name --data data.bin --steps 3 --init "$start" 2>/dev/null
   sed -n '1p;4p' $name.bits | paste -d ' ' - - >$name.ours
+done
+modules=$(for name in $trained; do echo "$cases/models.py:$name"; done | sed 's/:odd$/:odd:odd_loss/')
+# shellcheck disable=SC2086 # words are meant to part here
+"$python" -B "$cases/step.py" data.bin 16 4 $modules $(for name in $folders; do echo hf/$name; done; for name in $folders; do echo $name.ckpt/latest; done) >torch.steps 2>torch.err
+ok "transformers reads checkpoints of folders" test $? = 0 || sed 's/^/# /' torch.err
+number=0
+for name in $trained $folders; do
+  number=$((number + 1))
   echo "# $name: PyTorch $(sed -n ${number}p torch.steps), ours $(cat $name.ours)"
   ok "$name: the loss and norm of PyTorch" sh -c "sed -n ${number}p torch.steps | paste -d ' ' $name.ours - |
     awk '{ a = \$1 / \$3 - 1; b = \$2 / \$4 - 1; exit !(NF == 4 && a * a < 1e-10 && b * b < 1e-10) }'"
 done
 
 for name in $checked; do ok "$name is imported" "$gen" --check $name.cfg; done 2>checked.err
-# shellcheck disable=SC2086
-ok "transformers reads checkpoints of folders" "$python" -B "$cases/step.py" data.bin 16 4 $(for name in $folders; do echo $name.ckpt/latest; done)
 ok "whose config.json they have" cmp hf/bare/config.json bare.ckpt/latest/config.json
 
 # ---- a family's bits ----
@@ -94,7 +99,7 @@ ok "frozen weights stay so" grep -q 'frozen = \["h.0.mlp.c_fc.weight", ' written
 is "they do not change" "$(log_field written_out.log loss | wc -l) $("$python" -c '
 import sys
 from safetensors import safe_open
-a, b = (safe_open(path, "pt") for path in sys.argv[1:])
+a, b = (safe_open(path, "np") for path in sys.argv[1:])
 print(*sorted({name.split(".")[2] for name in a.keys() if name.startswith("h.") and (a.get_tensor(name) == b.get_tensor(name)).all()}))' written_out.start written_out.ckpt/latest/model.safetensors)" "3 mlp"
 ok "a sum is one" grep -q 'loss = "cross_entropy_sum"' odd.cfg
 is "two kinds of layers" "$(sed -n '/"units"/,$p' gemma3.json | grep -c '"count"')" 2
@@ -102,8 +107,10 @@ for name in nano whole; do sed -n '/"kinds"/,$p' $name.json >${name}_kinds; done
 ok "--cut names the units" cmp nano_kinds whole_kinds
 ok "--print=ops" grep -q '^v[0-9]* = ATTENTION v[0-9]*\[0\] v[0-9]*\[1\] v[0-9]*\[2\] starts heads=4 kv_heads=4 head_dim=8  # models.py:' ops.out
 is "--print=units" "$(cut -d : -f 1 units.out | tr '\n' ' ')" "- h.0 h.1 - "
-matches "--print=refused" "$(status reasons) $(cat reasons.out)" "65 refused.py:*: x = layer.up(x).tanh(): Penstock has no operation for aten.tanh
+matches "--print=refused" "$(status reasons) $(cat reasons.out)" "65 refused.py:*: x = layer.up(x).erfinv(): Penstock has no operation for aten.erfinv
 refused.py:*: return layer.down(x.sin()): Penstock has no operation for aten.sin"
+
+is "the model of docs/own-model.md" "$(status my) $(grep -c POINTWISE my.json)" "0 3"
 
 # ---- refusals: the line, the reason, no file ----
 for name in $refused; do
@@ -118,13 +125,19 @@ is "nearly what there is: refused" "$(for name in $disturbed; do
   test "$(status other_$name)" = 65 && ! test -e other_$name.cfg && ! test -e other_$name.json || echo "$name: $(status other_$name)"
 done)" ""
 is "without a disturbance it is imported" "$(status other_nothing)" 0
-is "the comparison finds each change of a description" "$(cat changes)" "8 changes"
+is "the comparison finds each change of a description" "$(cat changes)" "8 changes
+10 changes"
 matches "a model without layers" "$(status no_flat) $(cat no_flat.err)" "65 *no layers: *"
 is "nothing is written" "$(ls -d no_* | grep -v '\.err$\|\.out$\|\.status$')" ""
 matches "an exception of the user's" "$(status raises) $(cat raises.err)" "65 *refused.py*ValueError: of the user"
 matches "positions that there are not" "$(status long) $(cat long.err)" "65 *models.py*AssertionError*"
 for case in no_file:66 no_build:66 no_sequence:64 no_output:64 no_folder:73; do is "status of ${case%:*}" "$(status "${case%:*}")" "${case#*:}"; done
 matches "--meta is not compared" "$(status meta) $(cat meta.err)" "0 *not compared with the module"
-is "but describes the same, but for initial values" "$(sed 's/"initial": [^,]*[,}]*//' meta.json | cksum)" "$(sed 's/"initial": [^,]*[,}]*//' gemma3.json | cksum)"
+matches "but a small copy of a model of transformers is" "$(status large) $(cat large.err)" "0 *compared with a small model of the class, with a layer of each kind"
+for names in "meta qwen3" "large scaled"; do
+  # shellcheck disable=SC2086
+  set -- $names
+  is "$1: the same description, but for initial values" "$(sed 's/"initial": [^,]*[,}]*//' $1.json | cksum)" "$(sed 's/"initial": [^,]*[,}]*//' $2.json | cksum)"
+done
 is "without torch: 69" "$(python3 -S -B "$program" x.py:build --sequence 16 -o x.cfg >/dev/null 2>&1; echo $?)" 69
 finish

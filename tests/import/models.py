@@ -85,12 +85,13 @@ def written_out():
 
 
 class Rotary(nn.Module):
-    """A block of another style: norms without a module, rotations by halves, residuals in the parent."""
+    """A block of another style: norms without a module, rotations by halves, attention and a squared ReLU side by side, residuals in the parent."""
 
     def __init__(self, heads=4):
         super().__init__()
-        self.gain, self.heads = nn.Parameter(torch.rand(WIDTH)), heads
+        self.gain, self.scale, self.heads = nn.Parameter(torch.rand(WIDTH)), nn.Parameter(torch.rand(WIDTH)), heads
         self.q, self.k, self.v, self.o = (nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(4))
+        self.up, self.down = nn.Linear(WIDTH, 3 * WIDTH, bias=False), nn.Linear(3 * WIDTH, WIDTH, bias=False)
         self.register_buffer("frequency", 500.0 ** -(torch.arange(0, WIDTH // heads, 2) / (WIDTH // heads)))
 
     def turn(self, x):
@@ -102,7 +103,7 @@ class Rotary(nn.Module):
         n = x / torch.sqrt((x * x).mean(-1, keepdim=True) + 1e-4) * self.gain
         q, k, v = (product(n).unflatten(-1, (self.heads, -1)) for product in (self.q, self.k, self.v))
         y = F.scaled_dot_product_attention(self.turn(q).transpose(1, 2), self.turn(k).transpose(1, 2), v.transpose(1, 2), is_causal=True, scale=0.2)
-        return self.o(y.transpose(1, 2).flatten(2))
+        return self.scale * (self.o(y.transpose(1, 2).flatten(2)) + self.down(F.relu(self.up(n)).square()))
 
 
 class Odd(nn.Module):
@@ -116,7 +117,7 @@ class Odd(nn.Module):
         x = F.embedding(tokens, self.table) * 0.5
         for block in self.blocks:
             x = x + block(x)
-        return self.out(x) * 0.25
+        return 15 * torch.tanh(self.out(x) / 15)
 
 
 def odd():
@@ -126,6 +127,56 @@ def odd():
 
 def odd_loss(output, tokens, targets):
     return F.cross_entropy(output.transpose(1, 2), targets, reduction="sum")
+
+
+# ---- element by element ----
+
+class Programs(nn.Module):
+    """A layer for each of these functions of two products."""
+
+    FUNCTIONS = (
+        lambda layer, a, b: F.gelu(a) * b,
+        lambda layer, a, b: F.elu(a, 0.7) + F.selu(b) - F.celu(a, 0.5),
+        lambda layer, a, b: F.hardswish(a) + F.hardsigmoid(b) + F.hardtanh(b) / F.relu6(a).add(1),
+        lambda layer, a, b: F.softplus(a) - F.mish(b) + F.logsigmoid(b) * F.softsign(a),
+        lambda layer, a, b: F.leaky_relu(a, 0.1) + F.prelu(b, layer.slope),
+        lambda layer, a, b: a.clamp(-0.5, 0.7) + torch.maximum(a, b) + b.exp().clamp(max=2) - torch.minimum(b, 0.1 * a),
+        lambda layer, a, b: torch.where((a > b) & ~(a < -0.3), a, b.new_zeros(())) + b.masked_fill(a >= 0.2, 0.1) * (b != 0).float(),
+        lambda layer, a, b: F.normalize(a, dim=-1) + b * torch.sigmoid(a.mean(-1, keepdim=True)),
+        lambda layer, a, b: (a - a.mean(-1, keepdim=True)) * torch.rsqrt((a - a.mean(-1)[..., None]).pow(2).mean(-1, keepdim=True) + 1e-3) * layer.gain + b,
+        lambda layer, a, b: a / (a.square().mean(-1, keepdim=True).sqrt() + 1e-3) * layer.gain - b * torch.rsqrt((b + b).square().mean(-1, keepdim=True).clamp_min(1e-3)),
+        lambda layer, a, b: 0.5 * a * (1 + torch.tanh(0.8 * (a + 0.044715 * a**3))) + a * torch.sigmoid(b) * b,
+        lambda layer, a, b: torch.add(a * layer.slope, b, alpha=2) * layer.scalar / (1 + torch.exp(-layer.gain)),
+        lambda layer, a, b: torch.addcmul(a, a, b, value=0.5).tanh() ** 3 + (1 - b) * torch.erf(a * layer.ones),
+    )
+
+    class Layer(nn.Module):
+        def __init__(self, function):
+            super().__init__()
+            self.function, self.norm = function, nn.RMSNorm(WIDTH)
+            self.a, self.b, self.down = nn.Linear(WIDTH, 2 * WIDTH), nn.Linear(WIDTH, 2 * WIDTH, bias=False), nn.Linear(2 * WIDTH, WIDTH, bias=False)
+            self.slope, self.scalar, self.gain = nn.Parameter(torch.rand(1)), nn.Parameter(torch.tensor(0.5)), nn.Parameter(torch.rand(2 * WIDTH))
+            self.register_buffer("ones", torch.ones(2 * WIDTH))
+
+        def forward(self, x):
+            n = self.norm(x)
+            return x + self.down(self.function(self, self.a(n), self.b(n)))
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.out = nn.Embedding(TOKENS, WIDTH), nn.Linear(WIDTH, TOKENS)
+        self.layers = nn.ModuleList(map(self.Layer, self.FUNCTIONS))
+
+    def forward(self, tokens):
+        x = self.table(tokens)
+        for layer in self.layers:
+            x = layer(x)
+        return self.out(x)
+
+
+def programs():
+    torch.manual_seed(4)
+    return Programs()
 
 
 # ---- transformers: the sizes of tests/models ----
@@ -167,15 +218,15 @@ def save_folders(folder):
 
 
 def mistral():
-    return of_transformers("Mistral", "eager", sliding_window=6)
+    return of_transformers("Mistral", "eager", num_hidden_layers=1, sliding_window=6)
 
 
 def qwen2():
-    return of_transformers("Qwen2")
+    return of_transformers("Qwen2", num_hidden_layers=1)
 
 
 def qwen3():
-    return of_transformers("Qwen3", "eager", head_dim=8)
+    return of_transformers("Qwen3", "eager", num_hidden_layers=1, head_dim=8)
 
 
 def olmo2():

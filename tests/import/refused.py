@@ -12,7 +12,8 @@ class Layer(nn.Module):
         super().__init__()
         self.up, self.down = nn.Linear(WIDTH, WIDTH, bias=False), nn.Linear(WIDTH, WIDTH, bias=False)
         self.register_buffer("count", torch.zeros(()))
-        self.register_buffer("ones", torch.ones(WIDTH))
+        self.row = nn.Parameter(torch.rand(1, WIDTH))
+        self.register_buffer("rising", torch.arange(WIDTH) + 1.0)
 
 
 class Model(nn.Module):
@@ -52,8 +53,8 @@ def sum_of(layer, x):
 
 
 def several(layer, x):
-    #> Penstock has no operation for aten.tanh
-    x = layer.up(x).tanh()
+    #> Penstock has no operation for aten.erfinv
+    x = layer.up(x).erfinv()
     #> Penstock has no operation for aten.sin
     return layer.down(x.sin())
 
@@ -117,9 +118,14 @@ def twice(layer, x):
     return layer.up(F.gelu(x))
 
 
-def gate(layer, x):
-    #> Penstock has no operation for aten.mul
-    return layer.down(F.gelu(layer.up(x), approximate="none") * x)
+def part(layer, x):
+    #> ROW_MEAN of another part than all elements of a token
+    return layer.down(x - x.view(*x.shape[:2], 2, -1).mean(-1, keepdim=True).expand(-1, -1, -1, WIDTH // 2).flatten(2))
+
+
+def over_tokens(layer, x):
+    #> Penstock has no operation for aten.mean
+    return layer.down(x) * x.mean(1, keepdim=True)
 
 
 def heads(layer, x):
@@ -130,13 +136,18 @@ def heads(layer, x):
 
 
 def scaled(layer, x):
-    #> Penstock has no operation for aten.mul
-    return layer.up(x) * layer.ones
+    #> a constant whose elements differ
+    return layer.up(x) * layer.rising
 
 
-def alpha(layer, x):
-    #> alpha = 2 of aten.add
-    return torch.add(x, layer.down(layer.up(x)), alpha=2)
+def square(layer, x):
+    #> a weight of several dims beside a value
+    return layer.up(x) * layer.row
+
+
+def bound(layer, x):
+    #> the argument inf; a finite number
+    return layer.down(x.masked_fill(layer.up(x) > 0, float("inf")))
 
 
 def twisted(layer, x):
@@ -198,7 +209,7 @@ class Flat(nn.Module):
         return self.head(self.embed(tokens))
 
 
-FUNCTIONS = (sum_of, several, buffer, noise, custom, branch, number, view, region, stopped, size, twice, gate, heads, scaled, alpha, twisted)
+FUNCTIONS = (sum_of, several, buffer, noise, custom, branch, number, view, region, stopped, size, twice, part, over_tokens, heads, scaled, square, bound, twisted)
 CLASSES = (Padded, Valid, Smooth, Squared, Skips)
 for function in FUNCTIONS:
     globals()["build_" + function.__name__] = lambda function=function: Model(function)

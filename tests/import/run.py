@@ -1,14 +1,23 @@
 """run.py: runs penstock-import as often as there are lines of standard input, in one process, so that PyTorch is loaded once.
 
-run.py PROGRAM FILE.py:BUILD: of each line NAME ARGUMENT..., writes NAME.status, NAME.out and NAME.err. Then compares descriptions of that module,
-each with one number or operand changed, and prints those that the comparison takes for the module."""
+run.py PROGRAM FILE.py FOLDER BUILD...: save_folders() of the file makes folders of models in FOLDER. Of each line NAME ARGUMENT..., writes NAME.status,
+NAME.out and NAME.err. Then compares descriptions of these modules of the file, each with one number, operand or step changed, and prints those that
+the comparison takes for the module."""
 import contextlib
+import importlib.util
 import json
 import shlex
 import sys
 
-program, build = sys.argv[1:]
+program, cases, folder, *builds = sys.argv[1:]
 before = set(sys.modules)
+
+
+def save_folders():
+    spec = importlib.util.spec_from_file_location("models", cases)
+    models = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(models)
+    models.save_folders(folder)
 
 
 def forget_program():
@@ -41,6 +50,7 @@ def run_lines(lines):
 # ---- changed descriptions ----
 
 FACTORS = {"epsilon": 1000, "theta": 1.5, "window": 2}
+STEPS = {"CONST": lambda kind, number: [kind, 1.1 * number], "RELU": lambda kind, a: ["ABS", a], "MUL": lambda kind, a, b: ["ADD", a, b]}
 OPERANDS = {"SWIGLU": [1, 0], "ATTENTION": [0, 2, 1, 3], "ADD": [0, 0], "LINEAR": [0, 1]}
 
 
@@ -49,12 +59,17 @@ def ops_of(description):
 
 
 def changes(text):
-    """What is changed, and the description with it: a number, or the operands of the first op of a row."""
+    """What is changed, and the description with it: a number, a step, or the operands of the first op of a row."""
     for index, op in enumerate(ops_of(json.loads(text))):
         for name in FACTORS.keys() & op[2].keys():
             changed = json.loads(text)
             ops_of(changed)[index][2][name] *= FACTORS[name]
             yield f"{name} of {op[0]}", changed
+        for place, step in enumerate(op[2].get("program", [])):
+            if step[0] in STEPS:
+                changed = json.loads(text)
+                ops_of(changed)[index][2]["program"][place] = STEPS[step[0]](*step)
+                yield f"step {place} of {op[0]}", changed
     for row, order in OPERANDS.items():
         changed = json.loads(text)
         op = next((op for op in ops_of(changed) if op[0] == row and len(op[1]) >= len(order) and (row != "LINEAR" or len(op[1]) > 2)), None)
@@ -63,14 +78,13 @@ def changes(text):
             yield f"operands of {row}", changed
 
 
-def run_changes():
+def run_changes(build):
     forget_program()
     from importer import Import
     from module import build as make, load
     from refusal import Refused
 
-    path, name = build.split(":")
-    imported = Import(make(load(path), path, name), None, 16, [], "x")
+    imported = Import(make(load(cases), cases, build), None, 16, [], "x")
     imported.trace()
     imported.divide()
     imported.describe()
@@ -85,5 +99,7 @@ def run_changes():
     print(count, "changes")
 
 
+save_folders()
 run_lines(sys.stdin)
-run_changes()
+for build in builds:
+    run_changes(build)

@@ -1,7 +1,7 @@
 """step.py: the loss and the gradient norm of a module's first step, by PyTorch in f64: the reference of tests/commands/import.t.
 
 step.py TOKENS SEQUENCE SEQUENCES MODULE...: of each FILE.py:BUILD[:LOSS], or folder of transformers, which lacks no weight and has none too many,
-prints LOSS NORM of the first sequences of the tokens. With MODULE --save=FILE.py:FOLDER its save_folders() makes folders first."""
+prints LOSS NORM of the first sequences of the tokens."""
 import importlib.util
 import math
 import os
@@ -51,10 +51,6 @@ def without_dropout(module):
 def main(tokens, sequence, count, builds):
     inputs, targets = windows(tokens, int(sequence), int(count))
     for build in builds:
-        if build.startswith("--save="):
-            path, folder = build.removeprefix("--save=").split(":")
-            load(path).save_folders(folder)
-            continue
         if os.path.isdir(build):
             module, loss = from_folder(build), []
         else:

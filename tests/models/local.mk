@@ -9,6 +9,7 @@ EXTRA_DIST += \
   %reldir%/losses.json \
   %reldir%/losses.txt \
   %reldir%/nano.json \
+  %reldir%/odd.json \
   %reldir%/olmo2.json \
   %reldir%/pointwise.json \
   %reldir%/policy.json \

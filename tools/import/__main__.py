@@ -7,12 +7,15 @@
     graph.py        the graph of an export: constants, what is seen through
     match.py        expressions of nodes
     patterns.py     which expression is which row of ops.def
+    elementwise.py  element-wise ops as steps of POINTWISE
+    steps.py        programs of steps while they are made
     layout.py       what the rows read of values whose axes the user has transposed
     views.py        transpositions and views
     constants.py    masks and tables of rotations
     scaling.py      rotary frequencies of models of transformers
     program.py      from matches to ops
     passes.py       residuals, the order of products, the comparison of sizes
+    fuse.py         programs that include others
     units.py        layers, cuts, names of weights
     describe.py     the description
     formulas.py     a description run by PyTorch

@@ -1,5 +1,6 @@
 """command.py: the command line of penstock-import."""
 import argparse
+import json
 import os
 import re
 import sys
@@ -12,6 +13,7 @@ from version import VERSION
 NAME = "penstock-import"
 DESCRIPTION = "Describe a PyTorch module, so that penstock-gen makes a deployment of it."
 TORCH = (2, 6)
+SMALL_SEQUENCE = 16  # of the small copy of a model without memory
 SEQUENCE_LEAST, SEQUENCE_MOST = 4, 1 << 20
 INTERNAL = 70
 MESSAGE_BYTES_MAX = 1500
@@ -108,6 +110,7 @@ def import_module(options, torch_version):
     names = hf.StoredNames(options.hf, module)
     imported = Import(module, loss, options.sequence, options.cuts, f"{source}, torch {torch_version}", config, names.stored, buffers)
     imported.stored_names = names.names
+    imported.small_copy = (lambda layers: Import(hf.build_model(options.hf, layers), None, SMALL_SEQUENCE, [], source)) if options.hf and options.meta else None
     return imported
 
 
@@ -128,6 +131,7 @@ def run(options):
             return print_units(imported)
         imported.describe()
         imported.check()
+        check_small_copy(imported)
     except Refused as refused:
         return refuse(options, refused.reasons)
     except UsersError as error:
@@ -149,8 +153,25 @@ def refuse(options, reasons):
     return BAD_DATA
 
 
+def check_small_copy(imported):
+    """Of a model of transformers without memory a small one of its class is compared, with one layer of each kind, if its kinds are the same."""
+    if imported.small_copy is None:
+        return
+    from importer import have_same_kinds, layers_of_each_kind
+
+    description = json.loads(imported.text)
+    small = imported.small_copy(layers_of_each_kind(description))
+    small.trace()
+    small.divide()
+    small.describe()
+    if have_same_kinds(description, json.loads(small.text)):
+        small.check()
+        imported.is_compared = True
+        say("compared with a small model of the class, with a layer of each kind")
+
+
 def note(imported):
-    if imported.buffers is not None:
+    if not imported.is_compared:
         say("not compared with the module")
     if imported.dropouts:
         say(f"dropout of {max(imported.dropouts):g} is left out: Penstock has none")

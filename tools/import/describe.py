@@ -62,7 +62,7 @@ def ops_of(unit, number, weight_names, data):
 
 def tidy(attributes):
     """Whole numbers as such."""
-    return {name: int(value) if float(value).is_integer() and abs(value) < 2**53 else value for name, value in attributes.items()}
+    return {name: value if isinstance(value, list) else int(value) if float(value).is_integer() and abs(value) < 2**53 else value for name, value in attributes.items()}
 
 
 def kinds_of(units, weight_names, data):
@@ -128,7 +128,7 @@ def weights_of(units, weight_names, tied, tensors):
 
 
 def entry(name, tensor, initial, tied):
-    return {"name": name, "shape": list(tensor.shape), "initial": initial, **({"tied": tied[1]} if tied and tied[0] == name else {})}
+    return {"name": name, "shape": list(tensor.shape) or [1], "initial": initial, **({"tied": tied[1]} if tied and tied[0] == name else {})}
 
 
 def usual(op, operand):

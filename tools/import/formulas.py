@@ -59,6 +59,27 @@ def cross_entropy(at, logits, targets, share):
     return losses * share
 
 
+# ---- programs ----
+
+STEPS = {
+    "ADD": torch.add, "SUB": torch.sub, "MUL": torch.mul, "DIV": torch.div, "NEG": torch.neg, "EXP": torch.exp, "LOG": torch.log, "TANH": torch.tanh,
+    "SQRT": torch.sqrt, "RSQRT": torch.rsqrt, "SIGMOID": torch.sigmoid, "SOFTPLUS": F.softplus, "ERF": torch.erf, "RELU": F.relu, "ABS": torch.abs,
+    "SQUARE": torch.square, "MAX": torch.maximum, "MIN": torch.minimum, "CLAMP_MIN": lambda a, k: a.clamp(min=k.item()),
+    "CLAMP_MAX": lambda a, k: a.clamp(max=k.item()), "LESS": lambda a, b: (a < b).float(), "LESS_EQUAL": lambda a, b: (a <= b).float(),
+    "EQUAL": lambda a, b: (a == b).float(), "WHERE": lambda c, a, b: torch.where(c != 0, a, b),
+}
+
+
+def pointwise(at, *operands):
+    """Weights are of each part of a value that is as long as they are."""
+    value, width = list(operands) + [None] * (4 - len(operands)), max(operand.shape[-1] for operand in operands if operand.dim() == 3)
+    part = next((operand.numel() for operand in operands if operand.dim() < 2), width)
+    value = [each if each is None or each.dim() < 2 else each[..., None] if each.shape[-1] < width else heads(each, part) for each in value]
+    for name, *inputs in at["program"]:
+        value.append(torch.tensor(float(inputs[0])) if name == "CONST" else STEPS[name](*(value[index] for index in inputs)))
+    return value[-1].flatten(2)
+
+
 # Each row: its attributes, then its operands; None: absent.
 FORMULAS = {
     "EMBEDDING": lambda at, tokens, table, a=None: added(table[tokens], a),
@@ -78,6 +99,9 @@ FORMULAS = {
     "GELU_TANH": lambda at, x: F.gelu(x, approximate="tanh"),
     "SCALE": lambda at, x: at["factor"] * x,
     "ADD": lambda at, a, b: a + b,
+    "POINTWISE": pointwise,
+    "ROW_MEAN": lambda at, x: x.mean(-1, keepdim=True),
+    "ROW_SUM": lambda at, x: x.sum(-1, keepdim=True),
     "CROSS_ENTROPY": cross_entropy,
 }
 

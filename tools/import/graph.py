@@ -129,6 +129,7 @@ class Graph:
         self.batch, self.sequence = batch, sequence
         self.exported, self.nodes, self.buffers = exported, list(exported.graph.nodes), buffers
         self.constant, self.parameters, self.inputs, self.refusals = Constants(), {}, {}, []
+        self.of_weights = set()  # nodes that depend on weights, and on no value
         self.prefix = prefix
         self.changed = dict(exported.graph_signature.buffers_to_mutate)
         self.read_placeholders()
@@ -162,6 +163,8 @@ class Graph:
                 continue
             if kind_of(node) in SHAPE_ALONE or all(read in self.constant for read in node.all_input_nodes):
                 self.constant.nodes.add(node)
+            elif all(read in self.constant or read in self.parameters or read in self.of_weights for read in node.all_input_nodes):
+                self.of_weights.add(node)
 
     def refuse_changes(self):
         output = self.nodes[-1]

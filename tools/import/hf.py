@@ -7,6 +7,8 @@ import struct
 
 from failure import BAD_DATA, NO_INPUT, NO_LIBRARY, Failure
 
+SMALL = {"num_key_value_heads": 2, "head_dim": 16, "intermediate_size": 48, "vocab_size": 128, "sliding_window": 6}
+
 
 def read_config(folder):
     """config.json, as it is."""
@@ -32,8 +34,25 @@ def transformers_package():
     return transformers
 
 
-def build_model(folder):
-    """A model like the folder's, with weights of its own."""
+def shrink(config, layers):
+    """The same class with these layers alone, by their numbers, all of them narrow."""
+    heads = config.num_attention_heads
+    kv_heads = getattr(config, "num_key_value_heads", None) or heads
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
+    few = min(kv_heads, SMALL["num_key_value_heads"])
+    config.num_attention_heads, config.num_hidden_layers = few * (heads // kv_heads), len(layers)
+    for name, size in {**SMALL, "num_key_value_heads": few}.items():
+        if getattr(config, name, None):
+            setattr(config, name, size)
+    config.hidden_size = config.num_attention_heads * SMALL["head_dim"]
+    if getattr(config, "query_pre_attn_scalar", None) == head_dim:
+        config.query_pre_attn_scalar = SMALL["head_dim"]
+    if getattr(config, "layer_types", None):
+        config.layer_types = [config.layer_types[layer] for layer in layers]
+
+
+def build_model(folder, layers=None):
+    """A model like the folder's, with weights of its own. `layers`: of a small copy, which has these alone."""
     transformers = transformers_package()
     import torch
 
@@ -42,6 +61,8 @@ def build_model(folder):
         text = config.get_text_config()
         text.pad_token_id = None
         text.use_cache = False
+        if layers:
+            shrink(text, layers)
         model = transformers.AutoModelForCausalLM.from_config(text, dtype=torch.float32, attn_implementation="sdpa")
     except (OSError, ValueError, KeyError) as error:
         raise Failure(BAD_DATA, f"{folder}: transformers makes no causal model of it: {first_line(error)}") from None

@@ -5,6 +5,7 @@ import torch
 
 from check import Comparison
 from describe import describe, text_of
+from fuse import fuse
 from module import Step, export, run_once
 from ops import Weight
 from passes import add_residuals, compare, gather_products
@@ -32,6 +33,7 @@ class Import:
         without memory, which is not compared with the description."""
         self.step, self.sequence, self.cuts = Step(module.float(), loss), sequence, cuts
         self.source, self.config, self.stored, self.buffers = source, config, stored, buffers
+        self.is_compared = buffers is None
         self.scalings = scalings_of(getattr(module, "config", None))
         self.dropouts, self.graphs, self.programs = [], [], []
         self.tensors = dict(module.named_parameters(remove_duplicate=False))
@@ -55,6 +57,7 @@ class Import:
         self.program = self.programs[0]
         add_residuals(self.program)
         gather_products(self.program)
+        fuse(self.program, shapes, self.cuts)
 
     def divide(self):
         self.units = units_of(self.program, self.cuts)
@@ -103,6 +106,24 @@ class Import:
     def unused(self):
         used = {id(tensor) for _, tensor in self.weights()}
         return [name for name, tensor in self.step.module.named_parameters() if id(tensor) not in used]
+
+
+def layers_of_each_kind(description):
+    """The number of the first layer of each kind."""
+    first, count = {}, 0
+    for unit in description["units"]:
+        if unit["prefix"]:
+            first.setdefault(unit["kind"], count)
+            count += unit.get("count", 1)
+    return list(first.values())
+
+
+def have_same_kinds(one, other):
+    """Whether two descriptions have the same kinds but for numbers, and windows, which a short sequence has not."""
+    def kinds(description):
+        return [[(row, len(operands), sorted(attributes.keys() - {"window"})) for row, operands, attributes, *_ in kind["ops"]] for kind in description["kinds"].values()]
+
+    return kinds(one) == kinds(other)
 
 
 def refuse_if(refusals):

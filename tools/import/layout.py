@@ -6,7 +6,8 @@ from dataclasses import replace
 import torch
 
 import constants
-from ops import HEADS_FIRST, HEADS_TRANSPOSED, Data, Output, Table, Value, needs, plain
+from graph import shape_of
+from ops import HEADS_FIRST, HEADS_TRANSPOSED, Data, Output, Table, Value, Weight, needs, plain
 
 F32_EPSILON = torch.finfo(torch.float32).eps
 MEAN, SUM = 1, 2
@@ -57,6 +58,55 @@ def elementwise(maker):
     return Value(maker.add(operands_of(maker), maker.attributes()), first.shape, first.axes)
 
 
+def have_one_shape(bound):
+    return shape_of(bound["x"]) == shape_of(bound["y"])
+
+
+def pointwise(maker):
+    """A program of values that lie alike; beside them values of one element for each token, and weights of the last dim."""
+    steps = maker.bound["steps"]
+    values = {operand: maker.value_of(operand) for operand in steps.operands if not isinstance(operand, Weight)}
+    whole = [value for value in values.values() if value.logical == maker.shape]
+    needs(maker.shape, "a loss that is no cross entropy of the targets")
+    needs(whole, "no operand has the shape of the result")
+    first = whole[0]
+    for value in values.values():
+        same = value.is_plain and first.is_plain or (value.shape, value.axes) == (first.shape, first.axes)
+        needs(value.repeat == 1 and (same if value.logical == maker.shape else first.is_plain and is_column(maker, value)), "values of different shapes")
+    for weight in steps.operands:
+        if isinstance(weight, Weight):
+            check_row(maker, maker.weight_shapes[weight.name], first)
+    steps.operands = [values[each].output if each in values else each for each in steps.operands]
+    needs(steps.fits(first.output.width, maker.weight_shapes), "weights, or values of one element for each token, that one program cannot have")
+    return Value(maker.add(steps.operands, {"program": steps.program()}), first.shape, first.axes)
+
+
+def is_column(maker, value):
+    """One element for each token."""
+    count = len(maker.shape)
+    return value.is_plain and value.output.width == 1 and any(value.shape == maker.shape[:place] + (1,) * (count - place) for place in range(1, count))
+
+
+def check_row(maker, shape, first):
+    needs(len(shape) < 2, "a weight of several dims beside a value")
+    needs(shape in ((), (1,)) or shape == maker.shape[-1:] and first.axes[-1] == len(first.shape) - 1, "a weight that is not as long as the last dim")
+
+
+def of_row(maker, read=None):
+    """Of x, or of a value that lies like it."""
+    x = maker.value("x")
+    needs(x.is_plain and x.shape[-1] == x.output.width, f"{maker.pattern.row} of another part than all elements of a token")
+    return plain(maker.add([read or x.output], {}, widths=[1]), maker.shape)
+
+
+def length(maker):
+    """The root of the sum of squares."""
+    x = maker.value("x")
+    squares = maker.add([x.output], {"program": [["SQUARE", 0]]}, row="POINTWISE", widths=[x.output.width])
+    total = of_row(maker, squares)
+    return replace(total, output=maker.add([total.output], {"program": [["SQRT", 0]]}, row="POINTWISE", widths=[1]))
+
+
 def division(maker):
     x = maker.value("x")
     needs(x.repeat == 1, "heads that are repeated")
@@ -65,7 +115,7 @@ def division(maker):
 
 def bias(maker):
     """A vector, or a row for each position, where there are as many as tokens."""
-    if len(maker.weight_shape(".bias")) == 1:
+    if len(maker.weight_shape(".bias")) < 2:
         return rows(maker)
     return position(maker, "POSITION")
 

@@ -12,11 +12,12 @@ from match import Either, Part, Word
 @dataclass(frozen=True)
 class Pattern:
     row: str
-    expression: tuple
+    expression: tuple | None
     operands: str  # names of the expression; "-": absent
     make: Callable
     attributes: str = ""
     others: dict = field(default_factory=dict)  # attributes of which the expression does not say the value
+    when: Callable = lambda bound: True  # whether it is the row, of what the names stand for
 
 
 # ---- norms ----
@@ -95,13 +96,18 @@ PATTERNS = (
     Pattern("SCALE", ("mul", "x", "#factor"), "x", layout.elementwise, "factor"),
     Pattern("SCALE", ("div", "x", "#divisor"), "x", layout.division),
     Pattern("BIAS", ("add", "x", ".bias"), "x .bias", layout.bias),
-    Pattern("ADD", ("add", "x", "y"), "x y", layout.elementwise),
+    Pattern("ADD", ("add", "x", "y"), "x y", layout.elementwise, when=layout.have_one_shape),
+    Pattern("ROW_MEAN", ("mean", "x", {"dim": -1, "keepdim": "_", "dtype": "_"}), "x", layout.of_row),
+    Pattern("ROW_SUM", ("linalg_vector_norm|norm", "x", 2, {"dim": -1, "keepdim": "_"}), "x", layout.length),
+    Pattern("ROW_SUM", ("sum", "x", {"dim": -1, "keepdim": "_", "dtype": "_"}), "x", layout.of_row),
     Pattern("", REPEATED, "x", layout.repeated),
     Pattern("CROSS_ENTROPY", ("cross_entropy_loss", "logits", "targets", {"reduction": "#reduction", "ignore_index": "#ignored"}),
             "logits targets", layout.cross_entropy),
     Pattern("CROSS_ENTROPY", ("nll_loss|nll_loss_nd", ("log_softmax", "logits", -1, {"dtype": "_"}), "targets",
                               {"reduction": "#reduction", "ignore_index": "#ignored"}), "logits targets", layout.cross_entropy),
 )
+
+POINTWISE = Pattern("POINTWISE", None, "", layout.pointwise)  # of nodes that elementwise.py reads
 
 
 def kinds_of(expression):

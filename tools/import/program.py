@@ -3,10 +3,11 @@ import math
 
 import torch
 
+from elementwise import steps_of
 from graph import Call, kind_of, shape_of
 from match import Found, match
 from ops import Op, Output, Program, Weight, needs
-from patterns import BY_KIND
+from patterns import BY_KIND, POINTWISE
 from refusal import Refusal, Refused, in_order, place_of
 from views import view_of
 
@@ -26,13 +27,25 @@ class Match:
 
 
 def find(graph, node):
+    """The first pattern that reads all arguments; else as an element-wise op; else the first one, which is refused for what it does not read."""
+    matches = list(patterns_of(graph, node))
+    complete = next((each for each in matches if not any(unread(each))), None)
+    if complete is None:
+        known = steps_of(graph, node)
+        if known:
+            steps, calls = known
+            reads = [operand for operand in steps.operands if not isinstance(operand, Weight)]
+            return Match(POINTWISE.make, [each for each in reads if graph.input_of(each) is None], POINTWISE, Found({"steps": steps}, calls))
+    view = view_of(graph, node)
+    return complete or next(iter(matches), None) or (Match(view[1], [view[0]]) if view else None)
+
+
+def patterns_of(graph, node):
     for pattern in BY_KIND.get(kind_of(node), ()):
         found = match(graph, pattern.expression, node, Found())
-        if found is not None:
+        if found is not None and pattern.when(found.bound):
             values = (value for name, value in found.bound.items() if name[0] not in ".#@" and graph.input_of(value) is None)
-            return Match(pattern.make, list(values), pattern, found)
-    view = view_of(graph, node)
-    return Match(view[1], [view[0]]) if view else None
+            yield Match(pattern.make, list(values), pattern, found)
 
 
 class Maker:
@@ -41,6 +54,7 @@ class Maker:
     def __init__(self, graph, program, values, splits, scalings, shapes):
         self.graph, self.program, self.values, self.splits = graph, program, values, splits
         self.scalings, self.weight_shapes = scalings, shapes
+        self.without_weights = {}  # ops that the user's code may have several times: once is enough
 
     def begin(self, node, found):
         self.node, self.pattern, self.bound, self.calls = node, found.pattern, found.found.bound, found.found.calls
@@ -49,7 +63,9 @@ class Maker:
         self.source = found.reads[0] if found.reads else None
 
     def value(self, name):
-        node = self.bound[name]
+        return self.value_of(self.bound[name])
+
+    def value_of(self, node):
         needs(node in self.values, f"it reads the input {self.graph.input_of(node)}; an embedding or the loss does")
         return self.values[node]
 
@@ -76,6 +92,11 @@ class Maker:
         tokens = self.graph.batch * self.graph.sequence
         widths = widths or [math.prod(self.shape) // tokens]
         op = Op(row or self.pattern.row, operands, attributes or {}, widths, self.place, path_of(self.node, self.graph.prefix))
+        same = None if any(isinstance(operand, Weight) for operand in operands) else (op.row, *operands, repr(op.attributes))
+        if same in self.without_weights:
+            return Output(self.without_weights[same])
+        if same:
+            self.without_weights[same] = op
         self.program.ops.append(op)
         return Output(op)
 

@@ -44,7 +44,7 @@ def write_weights(path, tensors):
     """A safetensors file of f32 tensors: (name, tensor), in order."""
     header, at = {}, 0
     for name, tensor in tensors:
-        header[name] = {"dtype": "F32", "shape": list(tensor.shape), "data_offsets": [at, at + 4 * tensor.numel()]}
+        header[name] = {"dtype": "F32", "shape": list(tensor.shape) or [1], "data_offsets": [at, at + 4 * tensor.numel()]}
         at += 4 * tensor.numel()
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
