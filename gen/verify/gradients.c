@@ -191,13 +191,16 @@ static bool check_loss_scale(const struct pen_stage_terms *s, uint32_t value, ui
   const int share = pen_signature_operand(signature, "share"),
             targets = pen_signature_operand(signature, "targets"),
             scale = pen_signature_real(signature, "scale");
-  if (plan->loss_is_mean && share < 0)
+  const bool is_sum = share < 0 || !loss->input[share];
+  if (is_sum && (plan->loss_is_mean || scale < 0))
     return PROBLEM(s, action, "scaled: the loss of the plan is a mean, but %s gives a sum",
                    signature->kind);
-  if (share < 0)
+  if (is_sum)
     return (loss->real[scale] >= 1.0 && loss->real[scale] <= 1.0) ||
            PROBLEM(s, action, "scaled: %s scales the gradient of a sum by %g", signature->kind,
                    loss->real[scale]);
+  if (targets < 0)
+    return PROBLEM(s, action, "scaled: %s has a share, and no targets", signature->kind);
   const uint32_t term = pen_term_of_value(loss->input[share]);
   return (s->terms->term[term].kind == PEN_OP_TARGETS &&
           loss->input[share] == pen_term_output(term, pen_signature_operand(data, "share")) &&
