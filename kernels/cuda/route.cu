@@ -113,6 +113,14 @@ __device__ inline uint32_t barred(const routing &of, const chosen_by &choice, fl
   return bars;
 }
 
+/* 0, or no number if a logit or a bias is not finite: an expert that is not chosen hides none. */
+__device__ inline float zero_if_finite(const float *logits, const float *bias, int experts) {
+  float zero = 0;
+  for (int i = (int)threadIdx.x % WARP; i < experts; i += WARP)
+    zero += 0.0f * logits[i] + (bias ? 0.0f * bias[i] : 0.0f);
+  return warp_sum(zero);
+}
+
 __global__ void __launch_bounds__(THREADS)
     choose(int32_t *expert, float *weight, const float *logits, const float *bias, int64_t rows,
            routing of) {
@@ -123,6 +131,7 @@ __global__ void __launch_bounds__(THREADS)
   float *const score = (float *)memory + warp * of.floats(), sum = 0;
   const chosen_by choice = {score, bias};
   uint32_t taken = 0, bars = 0;
+  const float zero = zero_if_finite(logits + row * experts, bias, experts);
   make_scores(of, score, logits + row * experts);
   if (of.groups > 1) bars = barred(of, choice, score + experts);
   for (int c = 0; c < of.choices; c++) {
@@ -136,7 +145,8 @@ __global__ void __launch_bounds__(THREADS)
     const int64_t at = row * of.choices + c + __popc(chosen & ((1u << lane) - 1));
     if (taken >> bit & 1) {
       expert[at] = base + lane;
-      weight[at] = (of.normalizes ? score[base + lane] / sum : score[base + lane]) * of.scale;
+      weight[at] =
+          (of.normalizes ? score[base + lane] / sum : score[base + lane]) * of.scale + zero;
     }
     c += __popc(chosen);
   }

@@ -172,14 +172,23 @@ static void choose_experts(const struct pen_call *call, const struct route_space
     s->taken[choose_next(s->choice, s->taken, experts)] = TAKEN;
 }
 
+/* 0, or no number if a logit or a bias is not finite: an expert that is not chosen hides none. */
+static float zero_if_finite(const float *logits, const float *bias, size_t experts) {
+  float zero = 0;
+  for (size_t i = 0; i < experts; i++) zero += 0 * logits[i] + (bias ? 0 * bias[i] : 0);
+  return zero;
+}
+
 static void route_rows(const void *context, size_t thread, size_t first, size_t past) {
   const struct pen_call *call = context;
   const size_t experts = (size_t)call->dim[1], choices = (size_t)call->dim[2];
   const struct route_space s = space_of(call, thread);
   for (size_t r = first; r < past; r++) {
     int32_t *expert = (int32_t *)call->operand[2] + r * choices;
+    const float *logits = (const float *)call->operand[0] + r * experts;
     float *weight = (float *)call->operand[3] + r * choices, sum = 0;
-    make_scores(call, s.score, (const float *)call->operand[0] + r * experts);
+    const float zero = zero_if_finite(logits, call->operand[1], experts);
+    make_scores(call, s.score, logits);
     choose_experts(call, &s);
     for (size_t e = 0, c = 0; e < experts; e++) {
       if (s.taken[e] != TAKEN) continue;
@@ -188,7 +197,7 @@ static void route_rows(const void *context, size_t thread, size_t first, size_t 
       sum += s.score[e];
     }
     for (size_t c = 0; c < choices && call->dim[3]; c++) weight[c] /= sum;
-    for (size_t c = 0; c < choices; c++) weight[c] *= (float)call->real[0];
+    for (size_t c = 0; c < choices; c++) weight[c] = weight[c] * (float)call->real[0] + zero;
   }
 }
 
