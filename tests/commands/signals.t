@@ -86,6 +86,12 @@ ok "and is saved" saved_last_step
 "$scratch/free" train --quiet --overwrite --checkpoint "$scratch/ckpt" --steps 3
 is "then another one may save there" $? 0
 
+# A run waits two seconds for the folder. hold_next stops $next while it waits, so that another run may take its time to end.
+hold_next() {
+  await_held four "$next"
+  kill -STOP "$next"
+}
+
 # A run that resumes in the folder of a run that is ending starts after the last step of that one, not after an earlier save.
 rm -rf "$scratch/log" "$scratch/ckpt"
 "$scratch/four" train --quiet --log "$scratch/log" --checkpoint "$scratch/ckpt" --save-every 2 2>"$scratch/err" &
@@ -93,9 +99,10 @@ run=$!
 await_steps "$scratch/log" 3
 "$scratch/four" train --quiet --log "$scratch/next" --checkpoint "$scratch/ckpt" --resume 2>"$scratch/err2" &
 next=$!
-sleep 0.3
+hold_next
 kill -TERM "$run"
 wait "$run"
+kill -CONT "$next"
 await_steps "$scratch/next" 1
 kill -TERM "$next"
 wait "$next"
@@ -109,9 +116,10 @@ run=$!
 await_steps "$scratch/log" 3
 "$scratch/four" train --quiet --log "$scratch/next" --checkpoint "$scratch/ckpt" --resume 2>"$scratch/err2" &
 next=$!
-await_held four $next
+hold_next
 kill -TERM $next $run
 wait "$run"
+kill -CONT "$next"
 wait "$next"
 is "a signal before there are ranks: status" "$?: $(complaints "$scratch/err2")" "0: "
 is "it ended after one step" "$(wc -l <"$scratch/next")" 1
