@@ -129,7 +129,7 @@ __global__ void __launch_bounds__(THREADS)
   const int64_t row = (int64_t)blockIdx.x * ROWS + warp;
   if (row >= rows) return; /* uniform in a warp */
   float *const score = (float *)memory + warp * of.floats(), sum = 0;
-  const chosen_by choice = {score, bias};
+  const chosen_by choice = {score, of.sigmoid ? bias : NULL};
   uint32_t taken = 0, bars = 0;
   const float zero = zero_if_finite(logits + row * experts, bias, experts);
   make_scores(of, score, logits + row * experts);
