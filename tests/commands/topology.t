@@ -128,6 +128,7 @@ model.loss	CHOICE	"cross_entropy", "cross_entropy_sum" or "sum"
 model.loss_rows	INTEGER	a whole number from 0 to 1073741824
 model.frozen	STRINGS	a list of strings in quotes, at most 1000
 batch.microbatch	INTEGER	a whole number from 1 to 65536
+batch.loss_group	INTEGER	a whole number from 1 to 65536
 partition.virtual_pre	INTEGER	a whole number from 0 to 32768
 partition.virtual_post	INTEGER	a whole number from 0 to 32768
 partition.layers	INTEGERS	a list of whole numbers from 0 to 32768
@@ -454,7 +455,7 @@ ranks=3	-s ranks = 3: there is no such setting; did you mean pipeline.ranks?
 model.hiden=3	-s model.hiden = 3: there is no such setting; did you mean model.hidden?
 optimizer.beta=3	-s optimizer.beta = 3: there is no such setting; did you mean optimizer.beta1?
 modl.layers=3	-s modl.layers = 3: there is no such setting; did you mean model.layers?
-batch=3	-s batch = 3: a group: -s batch.NAME=VALUE, with one of microbatch, packed
+batch=3	-s batch = 3: a group: -s batch.NAME=VALUE, with one of microbatch, loss_group, packed
 foo=3	-s foo = 3: there is no such setting; a setting is GROUP.NAME, and the groups are pipeline, model, batch, shapes, partition, data_parallel, expert_parallel, tensor_parallel, optimizer, cluster, costs, memory, plan, generate
 foo.bar=3	-s foo.bar = 3: there is no such setting; a setting is GROUP.NAME, and the groups are pipeline, model, batch, shapes, partition, data_parallel, expert_parallel, tensor_parallel, optimizer, cluster, costs, memory, plan, generate
 partitio.layers=[3]	-s partitio.layers = [3]: there is no such setting; did you mean partition.layers?

@@ -353,16 +353,30 @@ static uint64_t changed(const struct pen_table *table, const struct pen_column *
   }
 }
 
+static bool has_kind(const struct column_list *tables, const struct pen_schema *schema) {
+  for (size_t n = 0; n < tables->count; n++)
+    if (tables->table[n].schema == schema) return true;
+  return false;
+}
+
+/* One of the tables: each kind that there is equally often. */
+static const struct pen_table *draw_table(const struct column_list *tables, uint64_t *seed) {
+  const struct pen_schema *schema;
+  const struct pen_table *table;
+  do schema = &pen_schemas[draw(seed, PEN_SCHEMAS)];
+  while (!has_kind(tables, schema));
+  do table = &tables->table[draw(seed, tables->count)];
+  while (table->schema != schema);
+  return table;
+}
+
 /* Changes one value of one column. Returns the column's name; null when nothing came of it. */
 static const char *change(const struct pen_plan *plan, uint64_t *seed) {
   struct column_list tables = {.count = 0};
   pen_tables_each(plan, list_table, &tables);
-  const struct pen_schema *schema =
-      &pen_schemas[draw(seed, PEN_SCHEMAS)]; /* each kind of table equally often */
-  const struct pen_table *table = NULL;
-  for (unsigned tries = 0; tries < 1000 && (!table || table->schema != schema); tries++)
-    table = &tables.table[draw(seed, tables.count)];
-  if (table->schema != schema || is_beyond(schema->type)) return NULL;
+  const struct pen_table *table = draw_table(&tables, seed);
+  const struct pen_schema *schema = table->schema;
+  if (is_beyond(schema->type)) return NULL;
   const struct pen_column *column = &schema->column[draw(seed, schema->column_count)];
   if (column->format == PEN_AS_TEXT) return NULL;
   size_t index = column->count ? draw(seed, column->count) : 0;
