@@ -55,7 +55,9 @@ static void count_call(const struct pen_call *call) {
 static int call_guarded(int32_t *expert, char *text, size_t bytes) {
   static const struct pen_tensor tensors[] = {{.name = "s0.layers.3.routes"}};
   static const struct pen_rank_program program = {.tensors = tensors};
-  struct pen_vm vm = {.program = &program, .rank = 2, .data = {.microbatch_index = 7}};
+  static const struct pen_device host = {.name = "cpu"};
+  struct pen_vm vm = {
+      .program = &program, .device = &host, .rank = 2, .data = {.microbatch_index = 7}};
   const struct pen_op op = {.kind = PEN_OP_SUM_CHOICES};
   struct pen_bound_op bound = {.run = count_call,
                                .call = {.operand = {NULL, expert},
