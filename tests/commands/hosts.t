@@ -189,25 +189,32 @@ shift 2
 rm -rf "$scratch/again.log" "$scratch/again.ckpt"
 for i in 1 2; do
   {
-    on "host$i" timeout 300 "$scratch/$name" train --data "$scratch/data.bin" --seed 7 --steps 150 --quiet --log "$scratch/again.log" \
+    on "host$i" timeout 300 "$scratch/$name" train --data "$scratch/data.bin" --seed 7 --steps 400 --quiet --log "$scratch/again.log" \
       --checkpoint "$scratch/again.ckpt" --restarts 3 "$@" >"$scratch/out.$i" 2>"$scratch/err.$i"
     echo $? >"$scratch/status.$i"
   } &
 done
+killed=0
+await_log() { # LINES: it has so many, and each rank that was lost has been started again.
+  until test -f "$scratch/again.log" && test "$(wc -l <"$scratch/again.log")" -ge "$1" &&
+    test "$(grep -c '"source"' "$scratch/again.log")" -ge $killed; do sleep 0.01; done
+}
 for lines in 10 60; do
-  until test -f "$scratch/again.log" && test "$(wc -l <"$scratch/again.log")" -ge $lines; do sleep 0.01; done
-  # The last process on host2 is a rank.
+  # The last process on host2 is a rank; to find it takes many steps.
+  await_log 1
   for process in $(pgrep -f "$scratch/$name"); do
     if test "$(nsenter -t "$process" -u hostname)" = host2; then last=$process; fi
   done
+  await_log $lines
   kill -KILL "$last"
+  killed=$((killed + 1))
 done
 wait
 END
 # again_case NAME: its plan for two hosts loses a rank of the second host twice.
 again_case() {
   again=$1
-  ok "$again: 150 steps on one host" train_bits "$again.shm" --data "$scratch/data.bin" --steps 150
+  ok "$again: 400 steps on one host" train_bits "$again.shm" --data "$scratch/data.bin" --steps 400
   for again_from in memory checkpoint; do
     again_options=$(test $again_from = memory && echo --recover-every 1 || echo --save-every 4)
     hosts 2 sh "$scratch/again" "$scratch" "$again.two" $again_options
