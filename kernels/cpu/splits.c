@@ -123,7 +123,8 @@ void pen_norm_runs_dx(const struct pen_call *call, pen_kernel *norm_dx, size_t s
   }
   for (size_t k = 0; k < sum_count; k++) {
     add_pairwise(sums + k * runs * width, runs, width);
-    memcpy(call->operand[(size_t)norm->sums + k], sums + k * runs * width, width * sizeof *sums);
+    if (call->operand[(size_t)norm->sums + k])
+      memcpy(call->operand[(size_t)norm->sums + k], sums + k * runs * width, width * sizeof *sums);
   }
 }
 

@@ -109,6 +109,16 @@ static __device__ inline lanes<N> load(const bf16 *p) {
   return x;
 }
 
+/* Elements from p + i on; N times `other` if p is null. */
+template <int N>
+static __device__ inline lanes<N> load_or(const float *p, int64_t i, float other) {
+  if (p) return load<N>(p + i);
+  lanes<N> x;
+#pragma unroll
+  for (int k = 0; k < N; k++) x.v[k] = other;
+  return x;
+}
+
 template <int N>
 static __device__ inline void store(float *p, const lanes<N> &x) {
   if constexpr (N == 1)

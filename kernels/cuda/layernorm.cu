@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(THREADS) normalise(layernorm_operands<E> p) {
   }
   for (int i = first; i < p.width; i += T * N) {
     lanes<N> a = load<N>(x + i);
-    const lanes<N> g = load<N>(p.gain + i), b = load<N>(p.bias + i);
+    const lanes<N> g = load_or<N>(p.gain, i, 1.0f), b = load_or<N>(p.bias, i, 0.0f);
 #pragma unroll
     for (int k = 0; k < N; k++) a.v[k] = fmaf((a.v[k] - mean) * rstd, g.v[k], b.v[k]);
     store(p.y + row * p.width + i, a);

@@ -106,7 +106,7 @@ static __device__ inline void process_held_rows(const norm_dx<E> &p, const row_p
     for (int k = 0; k < K; k++)
       if (held_row::has(k, p.width)) {
         const lanes<N> d = spread<E>(held.d[k]), x = spread<E>(held.x[k]),
-                       g = load<N>(p.gain + held_row::place(p, 0, k));
+                       g = load_or<N>(p.gain, held_row::place(p, 0, k), 1.0f);
 #pragma unroll
         for (int j = 0; j < N; j++)
           held.norm.accumulate(row_sum, sum[k][j], d.v[j], x.v[j], g.v[j]);
@@ -117,7 +117,7 @@ static __device__ inline void process_held_rows(const norm_dx<E> &p, const row_p
     for (int k = 0; k < K; k++)
       if (held_row::has(k, p.width)) {
         const lanes<N> d = spread<E>(held.d[k]), x = spread<E>(held.x[k]),
-                       g = load<N>(p.gain + held_row::place(p, 0, k));
+                       g = load_or<N>(p.gain, held_row::place(p, 0, k), 1.0f);
         lanes<N> out = spread<E>(a[k]);
 #pragma unroll
         for (int j = 0; j < N; j++)
@@ -148,7 +148,8 @@ static __device__ inline void process_reread_rows(const norm_dx<E> &p, const row
     const int64_t at = row * p.width;
     float row_sum[ROW_SUMS] = {};
     for (int i = first; i < p.width; i += T * N) {
-      const lanes<N> d = load<N>(p.dy + at + i), x = load<N>(p.x + at + i), g = load<N>(p.gain + i);
+      const lanes<N> d = load<N>(p.dy + at + i), x = load<N>(p.x + at + i),
+                     g = load_or<N>(p.gain, i, 1.0f);
       lanes<N> total[ROW_SUMS];
 #pragma unroll
       for (int t = 0; t < ROW_SUMS; t++) total[t] = load<N>(sums + t * stride + i);
@@ -165,7 +166,8 @@ static __device__ inline void process_reread_rows(const norm_dx<E> &p, const row
     sum_over_row<T, ROW_SUMS>(row_sum, turn);
     norm.finish_row(row_sum, p.width);
     for (int i = first; i < p.width; i += T * N) {
-      const lanes<N> d = load<N>(p.dy + at + i), x = load<N>(p.x + at + i), g = load<N>(p.gain + i);
+      const lanes<N> d = load<N>(p.dy + at + i), x = load<N>(p.x + at + i),
+                     g = load_or<N>(p.gain, i, 1.0f);
       lanes<N> out = {};
       if (p.a) out = load<N>(p.a + at + i);
 #pragma unroll
@@ -249,13 +251,14 @@ struct norm_kernels {
       pen_cuda_allow_shared(what, (const void *)holding[i / 8][i % 8], bytes);
     for (int i = 0; i < 3; i++) pen_cuda_allow_shared(what, (const void *)rereading[i], bytes);
   }
-  /* Adds the parts of the column sums to to[ROW_SUMS], too. */
+  /* Adds the parts of the column sums to to[ROW_SUMS], too; one that is null is not wanted. */
   static void launch(norm_dx<E> p, const summed_rows &rows, float *const *to, void *stream) {
     p.rows = part_of(rows);
     PEN_LAUNCH(of(p.width), dim3((unsigned)rows.blocks()), dim3(THREADS), shared(p.width), stream,
                p);
     for (int s = 0; s < NORM::ROW_SUMS; s++)
-      launch_parts<false>(to[s], p.part + s * rows.blocks() * p.width, rows, p.width, stream);
+      if (to[s])
+        launch_parts<false>(to[s], p.part + s * rows.blocks() * p.width, rows, p.width, stream);
   }
 };
 

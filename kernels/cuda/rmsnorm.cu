@@ -28,7 +28,7 @@ __global__ void __launch_bounds__(THREADS)
   if (first == 0) rstd[row] = factor;
   for (int i = first; i < width; i += T * N) {
     lanes<N> a = load<N>(x + i);
-    const lanes<N> g = load<N>(gain + i);
+    const lanes<N> g = load_or<N>(gain, i, 1.0f);
 #pragma unroll
     for (int k = 0; k < N; k++) a.v[k] = a.v[k] * factor * (g.v[k] + offset);
     store(y + i, a);

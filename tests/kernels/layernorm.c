@@ -7,7 +7,7 @@ enum { SHAPES = sizeof shapes / sizeof *shapes };
 static const double epsilon = 1e-5;
 
 /* The sum of dy y over all rows, y = LAYERNORM(x, gain, bias): LAYERNORM_DX must give its
- * derivatives. */
+ * derivatives. A null gain is 1, a null bias 0. */
 struct layernorm_case {
   size_t rows, width;
   double *x, *gain, *bias, *dy;
@@ -26,9 +26,13 @@ static double rstd_of(const double *x, size_t width) {
   return 1 / sqrt(sum / (double)width + epsilon);
 }
 
+static double weighted(const struct layernorm_case *p, double normed, size_t i) {
+  return normed * (p->gain ? p->gain[i] : 1) + (p->bias ? p->bias[i] : 0);
+}
+
 static double output(const struct layernorm_case *p, size_t r, size_t i) {
   const double *x = p->x + r * p->width;
-  return (x[i] - mean_of(x, p->width)) * rstd_of(x, p->width) * p->gain[i] + p->bias[i];
+  return weighted(p, (x[i] - mean_of(x, p->width)) * rstd_of(x, p->width), i);
 }
 
 static double weighted_sum(const void *context) {
@@ -37,24 +41,32 @@ static double weighted_sum(const void *context) {
   for (size_t r = 0; r < p->rows; r++) {
     const double *x = p->x + r * p->width, mean = mean_of(x, p->width), rstd = rstd_of(x, p->width);
     for (size_t i = 0; i < p->width; i++)
-      sum += p->dy[r * p->width + i] * ((x[i] - mean) * rstd * p->gain[i] + p->bias[i]);
+      sum += p->dy[r * p->width + i] * weighted(p, (x[i] - mean) * rstd, i);
   }
   return sum;
 }
 
-/* x is shifted by `offset`; the f64 results are of the f32 values after the shift. */
-static void check_forward(size_t rows, size_t width, float offset, double tolerance) {
+enum { GAIN = 1, BIAS = 2, BOTH = GAIN | BIAS };
+
+/* x is shifted by `offset`; the f64 results are of the f32 values after the shift. `has`: weights.
+ */
+static void check_forward(size_t rows, size_t width, float offset, double tolerance, int has) {
   const size_t count = rows * width;
   float *x = random_floats(count, 1), *gain = random_floats(width, 2),
         *bias = random_floats(width, 5);
   float *y = floats(count), *mean = floats(rows), *rstd = floats(rows);
   for (size_t i = 0; i < count; i++) x[i] += offset;
-  struct pen_call call = {.operand = {x, gain, bias, y, mean, rstd},
-                          .dim = {(int64_t)rows, (int64_t)width},
-                          .real = {epsilon}};
+  struct pen_call call = {
+      .operand = {x, has & GAIN ? gain : NULL, has & BIAS ? bias : NULL, y, mean, rstd},
+      .dim = {(int64_t)rows, (int64_t)width},
+      .real = {epsilon}};
   run(PEN_OP_LAYERNORM, &call);
-  const struct layernorm_case p = {
-      rows, width, widened(x, count), widened(gain, width), widened(bias, width), NULL};
+  const struct layernorm_case p = {rows,
+                                   width,
+                                   widened(x, count),
+                                   has & GAIN ? widened(gain, width) : NULL,
+                                   has & BIAS ? widened(bias, width) : NULL,
+                                   NULL};
   double *expected = doubles(count), *expected_mean = doubles(rows), *expected_rstd = doubles(rows);
   for (size_t r = 0; r < rows; r++) {
     expected_mean[r] = mean_of(p.x + r * width, width);
@@ -68,7 +80,7 @@ static void check_forward(size_t rows, size_t width, float offset, double tolera
 
 static void forward_matches_the_formula(void **state) {
   for (int s = 0; s < SHAPES; s++) {
-    check_forward(shapes[s][0], shapes[s][1], 0, 2e-6);
+    for (int has = 0; has <= BOTH; has++) check_forward(shapes[s][0], shapes[s][1], 0, 2e-6, has);
     free_tensors(state);
   }
 }
@@ -76,12 +88,12 @@ static void forward_matches_the_formula(void **state) {
 /* A mean a hundred times the deviation: E[x^2] - mean^2 would lose four digits. */
 static void large_means_lose_no_precision(void **state) {
   for (int s = 1; s < SHAPES; s++) {
-    check_forward(shapes[s][0], shapes[s][1], 100, 4e-5);
+    check_forward(shapes[s][0], shapes[s][1], 100, 4e-5, BOTH);
     free_tensors(state);
   }
 }
 
-static void check_gradient(size_t rows, size_t width, int with_addend) {
+static void check_gradient(size_t rows, size_t width, int with_addend, int has) {
   const size_t count = rows * width;
   float *x = random_floats(count, 1), *gain = random_floats(width, 2),
         *bias = random_floats(width, 5), *dy = random_floats(count, 3);
@@ -91,33 +103,34 @@ static void check_gradient(size_t rows, size_t width, int with_addend) {
   struct layernorm_case p = {rows,
                              width,
                              widened(x, count),
-                             widened(gain, width),
-                             widened(bias, width),
+                             has & GAIN ? widened(gain, width) : NULL,
+                             has & BIAS ? widened(bias, width) : NULL,
                              widened(dy, count)};
   for (size_t r = 0; r < rows; r++) {
     mean[r] = (float)mean_of(p.x + r * width, width);
     rstd[r] = (float)rstd_of(p.x + r * width, width);
   }
   struct pen_call call = {
-      .operand = {dy, x, gain, mean, rstd, with_addend ? dx : NULL, dx, dgain, dbias},
+      .operand = {dy, x, has & GAIN ? gain : NULL, mean, rstd, with_addend ? dx : NULL, dx,
+                  has & GAIN ? dgain : NULL, has & BIAS ? dbias : NULL},
       .dim = {(int64_t)rows, (int64_t)width},
       .real = {epsilon}};
   run(PEN_OP_LAYERNORM_DX, &call);
   double *expected = doubles(count), *expected_gain = doubles(width),
          *expected_bias = doubles(width);
   differences(weighted_sum, &p, p.x, count, expected);
-  differences(weighted_sum, &p, p.gain, width, expected_gain);
-  differences(weighted_sum, &p, p.bias, width, expected_bias);
+  if (has & GAIN) differences(weighted_sum, &p, p.gain, width, expected_gain);
+  if (has & BIAS) differences(weighted_sum, &p, p.bias, width, expected_bias);
   for (size_t i = 0; with_addend && i < count; i++) expected[i] += (double)a[i];
   assert_near("dx", dx, expected, count, 4e-6, 1);
-  assert_near("dgain", dgain, expected_gain, width, 4e-6, 1);
-  assert_near("dbias", dbias, expected_bias, width, 4e-6, 1);
+  if (has & GAIN) assert_near("dgain", dgain, expected_gain, width, 4e-6, 1);
+  if (has & BIAS) assert_near("dbias", dbias, expected_bias, width, 4e-6, 1);
 }
 
 static void gradient_matches_finite_differences(void **state) {
   for (int s = 1; s < SHAPES; s++)
-    for (int with_addend = 0; with_addend < 2; with_addend++) {
-      check_gradient(shapes[s][0], shapes[s][1], with_addend);
+    for (int with = 0; with < 2 * (BOTH + 1); with++) {
+      check_gradient(shapes[s][0], shapes[s][1], with % 2, with / 2);
       free_tensors(state);
     }
 }

@@ -33,7 +33,16 @@ static float row_rstd(const stored *x, size_t width, float mean, double epsilon)
   return (float)(1.0 / sqrt((double)lanes_sum(sum) / (double)width + epsilon));
 }
 
-void PEN_NAME(layernorm)(const struct pen_call *call) {
+/* Gains and biases that are absent are 1 and 0. `all`, a constant of the caller: none is. */
+inline_always vf load_gain(const float *gain, size_t i, size_t n, int all) {
+  return all || gain ? load_n_f32(gain + i, n) : splat(1.0f);
+}
+
+inline_always vf load_bias(const float *bias, size_t i, size_t n, int all) {
+  return all || bias ? load_n_f32(bias + i, n) : splat(0.0f);
+}
+
+inline_always void normalise_rows(const struct pen_call *call, int all) {
   const float *gain = call->operand[1], *bias = call->operand[2];
   float *mean = call->operand[4], *rstd = call->operand[5];
   const size_t rows = (size_t)call->dim[0], width = (size_t)call->dim[1];
@@ -45,9 +54,16 @@ void PEN_NAME(layernorm)(const struct pen_call *call) {
     for (size_t i = 0; i < width; i += LANES) {
       const size_t n = width - i;
       vf normed = (load_n(x + i, n) - mean[r]) * rstd[r];
-      store_n(y + i, madd(normed, load_n(gain + i, n), load_n(bias + i, n)), n);
+      store_n(y + i, madd(normed, load_gain(gain, i, n, all), load_bias(bias, i, n, all)), n);
     }
   }
+}
+
+void PEN_NAME(layernorm)(const struct pen_call *call) {
+  if (call->operand[1] && call->operand[2])
+    normalise_rows(call, 1);
+  else
+    normalise_rows(call, 0);
 }
 
 /* Means over one row: of dy gain, and of dy gain n. */
@@ -55,21 +71,19 @@ struct row_means {
   float plain, along;
 };
 
-/* Returns the means of a row; adds dy n and dy to the gradients of gain and bias, if `adds`,
- * a constant of the caller. */
+/* Returns the means of a row; adds dy n and dy to the gradients of gain and bias, if `adds`. Both
+ * flags are constants of the caller. */
 inline_always struct row_means add_gain_bias_gradients(const stored *dy, const stored *x,
                                                        const float *gain, float mean, float rstd,
                                                        float *dgain, float *dbias, int adds,
-                                                       size_t width) {
+                                                       int all, size_t width) {
   vf plain = {0}, along = {0};
   for (size_t i = 0; i < width; i += LANES) {
     const size_t n = width - i;
     vf d = load_n(dy + i, n), normed = (load_n(x + i, n) - mean) * rstd,
-       pull = d * load_n(gain + i, n);
-    if (adds) {
-      store_n(dgain + i, madd(d, normed, load_n(dgain + i, n)), n);
-      store_n(dbias + i, load_n(dbias + i, n) + d, n);
-    }
+       pull = d * load_gain(gain, i, n, all);
+    if (adds && (all || dgain)) store_n(dgain + i, madd(d, normed, load_n(dgain + i, n)), n);
+    if (adds && (all || dbias)) store_n(dbias + i, load_n(dbias + i, n) + d, n);
     plain += pull;
     along = madd(pull, normed, along);
   }
@@ -77,21 +91,22 @@ inline_always struct row_means add_gain_bias_gradients(const stored *dy, const s
 }
 
 /* dx = rstd (dy gain - plain - n along) + a; a may be dx */
-static void layernorm_input_gradient(const stored *dy, const stored *x, const float *gain,
-                                     const stored *a, float mean, float rstd,
-                                     struct row_means means, stored *dx, size_t width) {
+inline_always void layernorm_input_gradient(const stored *dy, const stored *x, const float *gain,
+                                            const stored *a, float mean, float rstd,
+                                            struct row_means means, stored *dx, int all,
+                                            size_t width) {
   for (size_t i = 0; i < width; i += LANES) {
     const size_t n = width - i;
     vf normed = (load_n(x + i, n) - mean) * rstd;
-    vf d = madd(normed, splat(-means.along), load_n(dy + i, n) * load_n(gain + i, n) - means.plain);
+    vf d = madd(normed, splat(-means.along),
+                load_n(dy + i, n) * load_gain(gain, i, n, all) - means.plain);
     store_n(dx + i, madd(d, splat(rstd), a ? load_n(a + i, n) : splat(0.0f)), n);
   }
 }
 
-/* dx of rows first .. past - 1, and if `adds`, a constant, dgain and dbias, to which they are
- * added. */
-inline_always void differentiate_rows(const struct pen_call *call, int adds, size_t first,
-                                      size_t past) {
+/* dx of rows first .. past - 1, and if `adds` dgain and dbias, to which they are added. */
+inline_always void differentiate_rows_of(const struct pen_call *call, int adds, int all,
+                                         size_t first, size_t past) {
   const stored *dy = call->operand[0], *x = call->operand[1], *a = call->operand[5];
   const float *gain = call->operand[2], *mean = call->operand[3], *rstd = call->operand[4];
   stored *dx = call->operand[6];
@@ -99,11 +114,19 @@ inline_always void differentiate_rows(const struct pen_call *call, int adds, siz
   const size_t width = (size_t)call->dim[1];
   for (size_t r = first; r < past; r++) {
     const size_t at = r * width;
-    struct row_means means =
-        add_gain_bias_gradients(dy + at, x + at, gain, mean[r], rstd[r], dgain, dbias, adds, width);
+    struct row_means means = add_gain_bias_gradients(dy + at, x + at, gain, mean[r], rstd[r], dgain,
+                                                     dbias, adds, all, width);
     layernorm_input_gradient(dy + at, x + at, gain, a ? a + at : NULL, mean[r], rstd[r], means,
-                             dx + at, width);
+                             dx + at, all, width);
   }
+}
+
+inline_always void differentiate_rows(const struct pen_call *call, int adds, size_t first,
+                                      size_t past) {
+  if (call->operand[2] && call->operand[7] && call->operand[8])
+    differentiate_rows_of(call, adds, 1, first, past);
+  else
+    differentiate_rows_of(call, adds, 0, first, past);
 }
 
 static void differentiate_input(const void *call, size_t thread, size_t first, size_t past) {
@@ -128,8 +151,8 @@ static void differentiate_gain(const void *context, size_t thread, size_t first,
       gain_sum = madd(d, (load_n(x + at, n) - mean[r]) * rstd[r], gain_sum);
       bias_sum += d;
     }
-    store_n(dgain + i, gain_sum, n);
-    store_n(dbias + i, bias_sum, n);
+    if (dgain) store_n(dgain + i, gain_sum, n);
+    if (dbias) store_n(dbias + i, bias_sum, n);
   }
 }
 
@@ -143,10 +166,10 @@ void PEN_NAME(layernorm_dx)(const struct pen_call *call) {
   }
   if (pen_threads_count() > 1) {
     pen_parallel_rows(rows, width, differentiate_input, call);
-    pen_parallel_for((width + LANES - 1) / LANES, differentiate_gain, call);
+    if (dgain || dbias) pen_parallel_for((width + LANES - 1) / LANES, differentiate_gain, call);
     return;
   }
-  memset(dgain, 0, width * sizeof *dgain);
-  memset(dbias, 0, width * sizeof *dbias);
+  if (dgain) memset(dgain, 0, width * sizeof *dgain);
+  if (dbias) memset(dbias, 0, width * sizeof *dbias);
   differentiate_rows(call, 1, 0, rows);
 }

@@ -21,11 +21,30 @@ static float row_sum_squares(const stored *x, size_t width) {
   return lanes_sum((sum[0] + sum[1]) + (sum[2] + sum[3]));
 }
 
-void PEN_NAME(rmsnorm)(const struct pen_call *call) {
-  const float *gain = call->operand[1];
+/* The gains of a row: as they are, plus an offset, or none, so that they are 1 and the offset.
+ * Which is a constant where they are loaded: an addition takes 5% of the time of the gradient. */
+enum gain_kind { GAINS, GAINS_AND_OFFSET, NO_GAINS };
+
+struct gains {
+  const float *gain;
+  vf offset;
+  enum gain_kind kind;
+};
+
+inline_always struct gains gains_of(const struct pen_call *call, int operand, enum gain_kind kind) {
+  return (struct gains){call->operand[operand], splat((float)call->real[1]), kind};
+}
+
+inline_always vf load_gains(struct gains gains, size_t i, size_t n) {
+  if (gains.kind == NO_GAINS) return splat(1.0f) + gains.offset;
+  const vf gain = load_n(gains.gain + i, n);
+  return gains.kind == GAINS_AND_OFFSET ? gain + gains.offset : gain;
+}
+
+inline_always void normalise_rows(const struct pen_call *call, enum gain_kind kind) {
+  const struct gains gains = gains_of(call, 1, kind);
   float *rstd = call->operand[3];
   const size_t rows = (size_t)call->dim[0], width = (size_t)call->dim[1];
-  const vf offset = splat((float)call->real[1]);
   for (size_t r = 0; r < rows; r++) {
     const stored *x = (const stored *)call->operand[0] + r * width;
     stored *y = (stored *)call->operand[2] + r * width;
@@ -34,22 +53,16 @@ void PEN_NAME(rmsnorm)(const struct pen_call *call) {
     const vf factor = splat(rstd[r]);
     for (size_t i = 0; i < width; i += LANES) {
       const size_t n = width - i;
-      store_n(y + i, load_n(x + i, n) * factor * (load_n(gain + i, n) + offset), n);
+      store_n(y + i, load_n(x + i, n) * factor * load_gains(gains, i, n), n);
     }
   }
 }
 
-/* The gains of a row plus an offset. The gradient is compiled with and without one: the additions
- * take 5% of its time. */
-struct gains {
-  const float *gain;
-  vf offset;
-  int has_offset;
-};
-
-inline_always vf load_gains(struct gains gains, size_t i, size_t n) {
-  const vf gain = load_n(gains.gain + i, n);
-  return gains.has_offset ? gain + gains.offset : gain;
+void PEN_NAME(rmsnorm)(const struct pen_call *call) {
+  if (call->operand[1] == NULL)
+    normalise_rows(call, NO_GAINS);
+  else
+    normalise_rows(call, GAINS_AND_OFFSET);
 }
 
 /* Returns the sum of dy g x of a row, g the gains; adds dy x rstd to the gradient of gain, if
@@ -86,13 +99,13 @@ inline_always void rmsnorm_input_gradient(const stored *dy, const stored *x, str
   }
 }
 
-/* dx of rows first .. past - 1, and if `adds` dgain, to which they are added. Both flags are
+/* dx of rows first .. past - 1, and if `adds` dgain, to which they are added. `kind` and `adds` are
  * constants. */
-inline_always void differentiate_rows(const struct pen_call *call, int has_offset, int adds,
-                                      size_t first, size_t past) {
+inline_always void differentiate_rows_of(const struct pen_call *call, enum gain_kind kind, int adds,
+                                         size_t first, size_t past) {
   const stored *dy = call->operand[0], *x = call->operand[1], *a = call->operand[4];
   const float *rstd = call->operand[3];
-  const struct gains gains = {call->operand[2], splat((float)call->real[1]), has_offset};
+  const struct gains gains = gains_of(call, 2, kind);
   stored *dx = call->operand[5];
   float *dgain = call->operand[6];
   const size_t width = (size_t)call->dim[1];
@@ -105,13 +118,19 @@ inline_always void differentiate_rows(const struct pen_call *call, int has_offse
   }
 }
 
-static void differentiate_input(const void *context, size_t thread, size_t first, size_t past) {
-  const struct pen_call *call = context;
-  (void)thread;
-  if (call->real[1] != 0)
-    differentiate_rows(call, 1, 0, first, past);
+inline_always void differentiate_rows(const struct pen_call *call, int adds, size_t first,
+                                      size_t past) {
+  if (call->operand[2] == NULL)
+    differentiate_rows_of(call, NO_GAINS, adds, first, past);
+  else if (call->real[1] != 0)
+    differentiate_rows_of(call, GAINS_AND_OFFSET, adds, first, past);
   else
-    differentiate_rows(call, 0, 0, first, past);
+    differentiate_rows_of(call, GAINS, adds, first, past);
+}
+
+static void differentiate_input(const void *context, size_t thread, size_t first, size_t past) {
+  (void)thread;
+  differentiate_rows(context, 0, first, past);
 }
 
 /* dgain of some columns, a vector of them at a time, with the sums of add_gain_gradient(). */
@@ -131,7 +150,7 @@ static void differentiate_gain(const void *context, size_t thread, size_t first,
   }
 }
 
-/* One thread reads each row once. Several take rows, then columns. */
+/* One thread reads each row once. Several take rows, then columns. dgain may be absent. */
 void PEN_NAME(rmsnorm_dx)(const struct pen_call *call) {
   const size_t rows = (size_t)call->dim[0], width = (size_t)call->dim[1];
   float *dgain = call->operand[6];
@@ -139,14 +158,11 @@ void PEN_NAME(rmsnorm_dx)(const struct pen_call *call) {
     pen_norm_runs_dx(call, PEN_NAME(rmsnorm_dx), 1, sizeof(stored));
     return;
   }
-  if (pen_threads_count() > 1) {
+  if (pen_threads_count() > 1 || dgain == NULL) {
     pen_parallel_rows(rows, width, differentiate_input, call);
-    pen_parallel_for((width + LANES - 1) / LANES, differentiate_gain, call);
+    if (dgain) pen_parallel_for((width + LANES - 1) / LANES, differentiate_gain, call);
     return;
   }
   memset(dgain, 0, width * sizeof *dgain);
-  if (call->real[1] != 0)
-    differentiate_rows(call, 1, 1, 0, rows);
-  else
-    differentiate_rows(call, 0, 1, 0, rows);
+  differentiate_rows(call, 1, 0, rows);
 }
