@@ -274,6 +274,18 @@ static const char *check_heads(const struct matching *m) {
                   (long long)m->dim[heads]);
 }
 
+/* What turns of a head (ROPE_PART). */
+static const char *check_rotated(const struct matching *m) {
+  const int rotated = pen_signature_dim(m->signature, "rotated"),
+            head_dim = pen_signature_dim(m->signature, "head_dim"),
+            pairs = pen_signature_dim(m->signature, "pairs");
+  if (rotated < 0) return NULL;
+  if (m->dim[pairs] > 1) return pen_text("pairs = %lld: 1, or absent", (long long)m->dim[pairs]);
+  if (m->dim[rotated] <= m->dim[head_dim]) return NULL;
+  return pen_text("the table is of %lld elements of a head: at most head_dim = %lld",
+                  (long long)m->dim[rotated], (long long)m->dim[head_dim]);
+}
+
 static const char *check_match(const struct matching *m) {
   for (int k = 0; k < m->signature->input_count; k++) {
     const char *wrong = m->read[k].given ? check_operand(m, k) : NULL;
@@ -281,7 +293,8 @@ static const char *check_match(const struct matching *m) {
   }
   for (int n = 0; n < m->signature->dim_count; n++)
     if (!m->known[n]) return pen_text("%s does not follow from the operands", m->signature->dim[n]);
-  return check_heads(m);
+  const char *wrong = check_heads(m);
+  return wrong ? wrong : check_rotated(m);
 }
 
 /* The dims that nothing else has given. */
@@ -294,7 +307,8 @@ static void take_rest(struct matching *m, int kind, const struct pen_step_sizes 
   }
 }
 
-/* Zeros, attributes and sizes of the step. `own` is what an op computes of the rows: all. */
+/* Zeros, attributes and sizes of the step, and a sum of attributes. `own` is what an op computes of
+ * the rows: all. */
 static void take_given(struct matching *m, const struct pen_described_row *row,
                        const struct pen_described_op *op, const struct pen_step_sizes *sizes) {
   for (int n = 0; n < m->signature->dim_count; n++) {
@@ -306,6 +320,8 @@ static void take_given(struct matching *m, const struct pen_described_row *row,
     else if (source == SOURCE_ZERO || size != UNKNOWN)
       know(m, n, size);
   }
+  if (pen_signature_sum(m->signature, m->dim))
+    know(m, m->signature->sum_dim, pen_signature_sum(m->signature, m->dim));
 }
 
 const char *pen_row_dims(const struct pen_described_row *row, const struct pen_described_op *op,

@@ -353,6 +353,10 @@ bool pen_part_is_empty(const struct pen_operand *operand, const int64_t *dim) {
   return false;
 }
 
+int64_t pen_signature_sum(const struct pen_signature *signature, const int64_t *dim) {
+  return signature->sum.factor_count ? (int64_t)value_of(&signature->sum, 1, PEN_F32, dim) : 0;
+}
+
 bool pen_signature_adds_up(const struct pen_signature *signature, const int64_t *dim) {
   return signature->sum.factor_count == 0 ||
          (double)dim[signature->sum_dim] == value_of(&signature->sum, 1, PEN_F32, dim);

@@ -85,6 +85,8 @@ uint64_t pen_operand_bytes(const struct pen_operand *operand, int op_dtype, cons
 
 /* Whether a part (PEN_PARTS) has no elements, since one of its dims is 0, and so is absent. */
 bool pen_part_is_empty(const struct pen_operand *operand, const int64_t *dim);
+/* The value of the formula of PEN_SUM; 0 without such a row. */
+int64_t pen_signature_sum(const struct pen_signature *signature, const int64_t *dim);
 /* Whether the dim of PEN_SUM is the value of its formula; true without such a row. */
 bool pen_signature_adds_up(const struct pen_signature *signature, const int64_t *dim);
 

@@ -1,8 +1,9 @@
-/* embedding_split.c: EMBEDDING, EMBEDDING_SELECT, INDEX_SELECT, SPLIT and SPLIT_DX: copies, the
+/* embedding_split.c: EMBEDDING, EMBEDDING_SELECT, INDEX_SELECT, and SPLIT and the like: copies, the
  * same source for all instruction sets. */
 #include <string.h>
 
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/threads.h"
 
 /* y[r] = x[index[r]]. The runtime checks indices when it makes them; one out of range gives a row
  * of NaN. */
@@ -69,24 +70,55 @@ static void choose_rows(const struct pen_call *call, size_t element_bytes) {
 void pen_embedding_select(const struct pen_call *call) { choose_rows(call, sizeof(float)); }
 void pen_embedding_select_bf16(const struct pen_call *call) { choose_rows(call, sizeof(uint16_t)); }
 
-/* x is [rows,3,width]: q, k and v of a row are adjacent. */
-static void split(const struct pen_call *call, size_t element_bytes) {
-  const unsigned char *x = call->operand[0];
-  const size_t bytes = (size_t)call->dim[1] * element_bytes;
-  for (size_t r = 0; r < (size_t)call->dim[0]; r++)
-    for (size_t part = 0; part < 3; part++, x += bytes)
-      memcpy((unsigned char *)call->operand[1 + part] + r * bytes, x, bytes);
+/* ---- parts of rows ---- */
+
+/* A row of x is a row of each part, one after the other. */
+struct parts {
+  unsigned char *x, *part[3];
+  size_t count, bytes[3]; /* of a row of each */
+  bool joins;             /* writes x */
+};
+
+static void move_rows(const void *context, size_t thread, size_t first, size_t past) {
+  const struct parts *p = context;
+  unsigned char *x = p->x + first * (p->bytes[0] + p->bytes[1] + p->bytes[2]);
+  (void)thread;
+  for (size_t r = first; r < past; r++)
+    for (size_t k = 0; k < p->count; x += p->bytes[k++])
+      memcpy(p->joins ? x : p->part[k] + r * p->bytes[k],
+             p->joins ? p->part[k] + r * p->bytes[k] : x, p->bytes[k]);
 }
 
-static void split_dx(const struct pen_call *call, size_t element_bytes) {
-  unsigned char *dx = call->operand[3];
-  const size_t bytes = (size_t)call->dim[1] * element_bytes;
-  for (size_t r = 0; r < (size_t)call->dim[0]; r++)
-    for (size_t part = 0; part < 3; part++, dx += bytes)
-      memcpy(dx, (const unsigned char *)call->operand[part] + r * bytes, bytes);
+/* Of `rows` rows, whose parts have these widths. */
+static void move_parts(const struct pen_call *call, size_t count, bool joins, int64_t rows,
+                       const int64_t *width, size_t element_bytes) {
+  struct parts parts = {.x = call->operand[joins ? count : 0], .count = count, .joins = joins};
+  size_t all = 0;
+  for (size_t k = 0; k < count; k++) {
+    parts.part[k] = call->operand[joins ? k : k + 1];
+    parts.bytes[k] = (size_t)width[k] * element_bytes;
+    all += (size_t)width[k];
+  }
+  pen_parallel_rows((size_t)rows, all, move_rows, &parts);
 }
 
-void pen_split(const struct pen_call *call) { split(call, sizeof(float)); }
-void pen_split_bf16(const struct pen_call *call) { split(call, sizeof(uint16_t)); }
-void pen_split_dx(const struct pen_call *call) { split_dx(call, sizeof(float)); }
-void pen_split_dx_bf16(const struct pen_call *call) { split_dx(call, sizeof(uint16_t)); }
+/* SPLIT and SPLIT_DX have three equal parts. */
+static void move_equal(const struct pen_call *call, bool joins, size_t element_bytes) {
+  const int64_t width[] = {call->dim[1], call->dim[1], call->dim[1]};
+  move_parts(call, 3, joins, call->dim[0], width, element_bytes);
+}
+
+static void move_unequal(const struct pen_call *call, size_t count, bool joins,
+                         size_t element_bytes) {
+  move_parts(call, count, joins, call->dim[0] * call->dim[1], call->dim + 3, element_bytes);
+}
+
+#define MOVES(name, move, ...)                                                             \
+  void pen_##name(const struct pen_call *call) { move(call, __VA_ARGS__, sizeof(float)); } \
+  void pen_##name##_bf16(const struct pen_call *call) { move(call, __VA_ARGS__, sizeof(uint16_t)); }
+MOVES(split, move_equal, false)
+MOVES(split_dx, move_equal, true)
+MOVES(split_2, move_unequal, 2, false)
+MOVES(join_2, move_unequal, 2, true)
+MOVES(split_3, move_unequal, 3, false)
+MOVES(join_3, move_unequal, 3, true)

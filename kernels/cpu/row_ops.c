@@ -16,7 +16,6 @@ static size_t row_bytes(const struct divided_call *d, char operand) {
   switch (operand) {
     case 't': return d->width * d->element_bytes;
     case '2': return 2 * d->width * d->element_bytes;
-    case '3': return 3 * d->width * d->element_bytes;
     case 'e': return d->element_bytes;
     case 'f': return sizeof(float);
     case 'i': return sizeof(int32_t);

@@ -3,7 +3,8 @@
  * x. With starts, positions count from the start of the document. ROPE_QKV and ROPE_QKV_DX rotate
  * the first heads of each row; if y is not x, the others are copied. Launch: a thread for each 16
  * bytes of low halves of a head at a position, or for each pair if a half is not a multiple of 16
- * bytes. */
+ * bytes. ROPE_PART and ROPE_PART_DX rotate the first elements of each head, of halves or adjacent
+ * ones: a thread for each pair, and for each of the others, which it copies. */
 #include "kernels/cuda/device.cuh"
 
 namespace {
@@ -36,6 +37,41 @@ __global__ void __launch_bounds__(THREADS)
   }
   store(y + at, lo);
   store(y + at + half, hi);
+}
+
+template <class T>
+__global__ void __launch_bounds__(THREADS)
+    rotate_part(T *y, const T *x, const float *table, const int32_t *starts, int64_t count,
+                int sequence, int heads, int head_dim, int half, bool pairs, float turn) {
+  const int64_t thread = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+  if (thread >= count) return;
+  const int in_head = head_dim - half;
+  const int64_t vector = thread / in_head; /* among batch x sequence x heads */
+  const int i = (int)(thread - vector * in_head);
+  x += vector * head_dim;
+  y += vector * head_dim;
+  if (i >= half) {
+    y[half + i] = x[half + i];
+    return;
+  }
+  const int64_t row = vector / heads;
+  const int position = (int)(row % sequence) - (starts ? starts[row] : 0);
+  const float *angles = table + (int64_t)position * 2 * half + i;
+  const int low = pairs ? 2 * i : i, high = pairs ? 2 * i + 1 : half + i;
+  const float l = widen(x[low]), h = widen(x[high]), c = angles[0], s = angles[half] * turn;
+  store(y + low, lanes<1>{{l * c - h * s}});
+  store(y + high, lanes<1>{{h * c + l * s}});
+}
+
+template <class T>
+void rotate_parts(const struct pen_call *call, float turn) {
+  const int sequence = (int)call->dim[1], heads = (int)call->dim[2], head_dim = (int)call->dim[3],
+            half = (int)call->dim[5] / 2;
+  const int64_t count = call->dim[0] * call->dim[1] * heads * (head_dim - half);
+  PEN_LAUNCH(rotate_part<T>, dim3((unsigned)ceiling(count, THREADS)), dim3(THREADS), 0,
+             call->stream, (T *)call->operand[3], (const T *)call->operand[0],
+             (const float *)call->operand[1], (const int32_t *)call->operand[2], count, sequence,
+             heads, head_dim, half, call->dim[6] > 0, turn);
 }
 
 /* Of each row, which has `all` heads, the first. */
@@ -73,9 +109,21 @@ void rope_qkv_dx_of(const struct pen_call *call) {
   rotate_heads<T>(call, heads_of_q_and_k(call), -1.0f);
 }
 
+template <class T>
+void rope_part_of(const struct pen_call *call) {
+  rotate_parts<T>(call, 1.0f);
+}
+
+template <class T>
+void rope_part_dx_of(const struct pen_call *call) {
+  rotate_parts<T>(call, -1.0f);
+}
+
 } /* namespace */
 
 PEN_CUDA_BOTH(rope)
 PEN_CUDA_BOTH(rope_dx)
 PEN_CUDA_BOTH(rope_qkv)
 PEN_CUDA_BOTH(rope_qkv_dx)
+PEN_CUDA_BOTH(rope_part)
+PEN_CUDA_BOTH(rope_part_dx)

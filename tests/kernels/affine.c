@@ -120,6 +120,29 @@ static void split_and_its_gradient_copy_parts(void **state) {
   assert_same_bits("joined", joined, x, ROWS * 3 * WIDTH * sizeof *x);
 }
 
+/* Each block of a row has the columns of two or three parts. */
+static void unequal_parts_are_split_and_joined(void **state) {
+  enum { GROUPS = 3, MOST = 8 };
+  static const int64_t width[] = {2, 5, 1};
+  (void)state;
+  for (int parts = 2; parts <= 3; parts++) {
+    const int64_t all = parts == 2 ? 7 : MOST;
+    const size_t count = (size_t)(ROWS * GROUPS * all);
+    float *x = random_floats(count, 1), *joined = floats(count), *part[3];
+    struct pen_call split = {.operand = {x}, .dim = {ROWS, GROUPS, all, 2, 5, 1}}, join = split;
+    for (int p = 0; p < parts; p++)
+      part[p] = split.operand[1 + p] = join.operand[p] = floats((size_t)(ROWS * GROUPS * width[p]));
+    join.operand[parts] = joined;
+    run(parts == 2 ? PEN_OP_SPLIT_2 : PEN_OP_SPLIT_3, &split);
+    for (int64_t block = 0; block < ROWS * GROUPS; block++)
+      for (int64_t p = 0, at = 0; p < parts; at += width[p++])
+        assert_same_bits("part", part[p] + block * width[p], x + block * all + at,
+                         (size_t)width[p] * sizeof *x);
+    run(parts == 2 ? PEN_OP_JOIN_2 : PEN_OP_JOIN_3, &join);
+    assert_same_bits("joined", joined, x, count * sizeof *x);
+  }
+}
+
 /* Each sequence has the same positions, or positions restart at each document, of two tokens;
  * gradients are added in rising order of rows. The table may have more positions than a sequence.
  */
@@ -161,6 +184,7 @@ int main(void) {
       cmocka_unit_test(weight_gradients_accumulate),
       cmocka_unit_test(biases_are_added_to_every_row),
       cmocka_unit_test(split_and_its_gradient_copy_parts),
+      cmocka_unit_test(unequal_parts_are_split_and_joined),
       cmocka_unit_test(positions_repeat_in_each_sequence),
       cmocka_unit_test(positions_restart_at_documents),
   };

@@ -135,6 +135,40 @@ static void gradient_is_the_inverse_rotation(void **state) {
   }
 }
 
+/* The first elements of each head turn, by halves or by pairs; the others are as they were. The
+ * gradient is the inverse, also where it is in place. */
+static void check_part(const int64_t *d, int64_t rotated, int64_t pairs) {
+  const int64_t half = rotated / 2;
+  const size_t count = (size_t)(d[0] * d[1] * d[2] * d[3]);
+  float *x = random_floats(count, 1), *y = floats(count), *table = make_table(d[1], half, 100);
+  struct pen_call call = {.operand = {x, table, NULL, y},
+                          .dim = {d[0], d[1], d[2], d[3], d[1], rotated, pairs}};
+  run(PEN_OP_ROPE_PART, &call);
+  double *expected = widened(x, count);
+  for (size_t i = 0; i < count; i += (size_t)d[3])
+    for (int64_t k = 0; k < half; k++) {
+      const size_t low = i + (size_t)(pairs ? 2 * k : k), high = low + (size_t)(pairs ? 1 : half);
+      const double angle = (double)((int64_t)i / (d[2] * d[3]) % d[1]) *
+                           pow(100, -(double)k / (double)half),
+                   lo = (double)x[low], hi = (double)x[high];
+      expected[low] = lo * cos(angle) - hi * sin(angle);
+      expected[high] = hi * cos(angle) + lo * sin(angle);
+    }
+  assert_near("y", y, expected, count, 3e-7, 1);
+  call.operand[0] = y;
+  run(PEN_OP_ROPE_PART_DX, &call);
+  assert_near("x", y, widened(x, count), count, 3e-7, 1);
+}
+
+static void a_part_of_a_head_turns(void **state) {
+  for (int s = 0; s < SHAPES; s++)
+    for (int pairs = 0; pairs < 2; pairs++) {
+      check_part(shapes[s], shapes[s][3], pairs);
+      check_part(shapes[s], 2 * (shapes[s][3] / 8) + 2, pairs);
+      free_tensors(state);
+    }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(table_holds_cosines_and_sines),
@@ -143,6 +177,7 @@ int main(void) {
       cmocka_unit_test(rotation_matches_the_formula),
       cmocka_unit_test(positions_restart_at_documents),
       cmocka_unit_test(gradient_is_the_inverse_rotation),
+      cmocka_unit_test(a_part_of_a_head_turns),
   };
   return RUN_ON_EVERY_SET(tests);
 }
