@@ -149,17 +149,19 @@ static bool is_forward_kind(int kind) {
   return true;
 }
 
-/* Is it a term of the forward? Sums, SCALE, ROW_SUM, GROUP_SUM, exchanges, and what moves rows to
- * experts and back are of both: as what they read is. The gradient that a loss makes is not of the
- * forward. */
+/* Is it a term of the forward? Sums, SCALE, ROW_SUM, GROUP_SUM, exchanges, what moves rows to
+ * experts and back, and what splits and joins parts are of both: as what they read is. The gradient
+ * that a loss makes is not of the forward. */
 static bool is_forward_term(const struct pen_terms *terms, uint32_t term) {
   const struct pen_term *t = &terms->term[term];
-  const bool routes = t->kind == PEN_OP_DISPATCH || t->kind == PEN_OP_SUM_CHOICES,
+  const bool moves = t->kind == PEN_OP_DISPATCH || t->kind == PEN_OP_SUM_CHOICES ||
+                     t->kind == PEN_OP_SPLIT_2 || t->kind == PEN_OP_JOIN_2 ||
+                     t->kind == PEN_OP_SPLIT_3 || t->kind == PEN_OP_JOIN_3,
              adds = t->kind == PEN_OP_ADD || t->kind == PEN_OP_SUM_PARTIALS ||
                     t->kind == PEN_OP_SCALE || t->kind == PEN_OP_ROW_SUM ||
                     t->kind == PEN_OP_GROUP_SUM || pen_puts_values((int)t->kind);
   if (t->kind == PEN_TERM_OUTPUT_GRADIENT) return false;
-  if (t->kind >= PEN_OP_COUNT || !t->input[0] || !(adds || routes))
+  if (t->kind >= PEN_OP_COUNT || !t->input[0] || !(adds || moves))
     return is_forward_kind((int)t->kind);
   const uint32_t value = t->input[adds && t->input[1] != 0], added = pen_term_of_value(value);
   if (terms->term[added].kind < PEN_OP_COUNT &&

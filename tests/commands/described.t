@@ -51,14 +51,14 @@ by_pytorch() {
 model llama 'family = "llama"; layers = 3; hidden = 32; heads = 4; kv_heads = 2; ffn = 48; vocab = 200;'
 model gpt2 'family = "gpt2"; layers = 2; hidden = 32; heads = 4; ffn = 128; vocab = 200;'
 model gemma3 'family = "gemma3_text"; layers = 6; hidden = 32; heads = 4; kv_heads = 2; head_dim = 16; ffn = 48; vocab = 200; window = 5; query_scalar = 32; rope_theta = 1e6;'
-for name in llama gpt2 gemma3 olmo2 nano odd readers wide pointwise gemma2 bert; do described $name; done
+for name in llama gpt2 gemma3 olmo2 nano odd readers wide pointwise gemma2 bert parts; do described $name; done
 rows="batch.microbatch=4 pipeline.microbatches=1 model.loss_rows=32"
 ok "llama: the family trains" train llama llama $rows
 for name in gpt2 gemma3; do ok "$name: the family trains" train $name $name; done
 as llama llama_described llama_described pipeline.ranks=2 partition.unit=block $rows
 as gpt2 gpt2_described gpt2_described pipeline.ranks=2 pipeline.zero_bubble=true memory.recompute=layer
 as gemma3 gemma3_described gemma3_described pipeline.ranks=2 pipeline.stages_per_rank=2 pipeline.schedule=zero_bubble_v memory.recompute=attention
-for name in olmo2 nano odd readers wide pointwise gemma2 bert; do ok "$name trains" train ${name}_one ${name}_described; done
+for name in olmo2 nano odd readers wide pointwise gemma2 bert parts; do ok "$name trains" train ${name}_one ${name}_described; done
 find_python 'import torch' /opt/peer/bin/peer-python python3
 while read -r name loss norm; do
   ok "$name: the loss and norm of PyTorch" has_losses $name "$loss" "$norm"
@@ -72,6 +72,7 @@ as readers_one readers_three readers_described pipeline.ranks=3 memory.recompute
 as pointwise_one pointwise_three pointwise_described pipeline.ranks=3 pipeline.zero_bubble=true cluster.threads_per_rank=2 cluster.bind=none memory.recompute=layer
 as gemma2_one gemma2_two gemma2_described pipeline.ranks=2 pipeline.zero_bubble=true memory.recompute=attention cluster.threads_per_rank=2 cluster.bind=none
 as bert_one bert_two bert_described pipeline.ranks=2 memory.recompute=attention
+as parts_one parts_two parts_described pipeline.ranks=2 pipeline.zero_bubble=true memory.recompute=layer cluster.threads_per_rank=2 cluster.bind=none
 as wide_one wide_five wide_described pipeline.ranks=5 partition.unit=block
 
 # ---- generation, scores, initial weights ----
@@ -115,7 +116,7 @@ sed 's/"source": "[^"]*"/"config": {"model_type": "nano", "n_embd": 48}/' "$mode
 plan -s model.description="$scratch/config.json" | grep -A 3 '\.config_json =' >"$scratch/config"
 ok "config is the checkpoints' config.json" grep -q '"  .*n_embd.*: 48' "$scratch/config"
 "$gen" --list-ops >"$scratch/ops"
-is "each row has a line with its name first" "$(grep -c '^[A-Z_]* .*->.* {.*} .' "$scratch/ops") $(wc -l <"$scratch/ops" | tr -d ' ')" "25 25"
+is "each row has a line with its name first" "$(grep -c '^[A-Z_]* .*->.* {.*} .' "$scratch/ops") $(wc -l <"$scratch/ops" | tr -d ' ')" "30 30"
 is "with its operands and attributes" "$(sed -n 's/^\(RMSNORM .*}\) .*/\1/p' "$scratch/ops")" "RMSNORM x[rows,width] gain?[width] -> y[rows,width] { epsilon offset? width? }"
 cat >"$scratch/planned.cfg" <<END_OF_PLAN
 model = { family = "described"; description = "nano.json"; sequence = 16; };
@@ -146,6 +147,11 @@ nano|s/"kv_heads": 6/"kv_heads": 4/|: unit layer, op 4, ATTENTION: k?batch,seque
 nano|s/"head_dim": 8}/"head_dim": 8, "gap": 3}/|: unit layer, op 4, ATTENTION: there is no attribute gap; its attributes are: heads kv_heads head_dim window cap
 nano|s/"head_dim": 8}/"head_dim": 8, "cap": -1}/|: unit layer, op 4, ATTENTION: cap: 0 or more
 bert|s/"v", "shown"\]/"v", "starts"]/|: unit layer, op 3, ATTENTION_FULL (bert.py:30): starts: operand mask: an input by name of i32, i64 or u8
+parts|s/"third": 8, "groups": 4/"third": 8, "groups": 3/|: unit layer, op 2, SPLIT_3: x?rows,groups,all? is 1 x 3 x 24, by the other operands and attributes, but what it reads has 96 elements for each token
+parts|s/"second": 16}, \["first"/"second": 8}, ["first"/|: unit layer, op 10, SPLIT_2: x?rows,groups,all? is
+parts|s/"pairs": 1}, \["qr"/"pairs": 2}, ["qr"/|: unit layer, op 4, ROPE_PART: pairs = 2: 1, or absent
+parts|s/"half": 3/"half": 5/|: unit layer, op 4, ROPE_PART: the table is of 10 elements of a head: at most head_dim = 8
+parts|s/"width": 16/"width": 17/|: unit first, op 1, LAYERNORM: x?rows,width? is
 nano|s/"heads": 6, //|: unit layer, op 4, ATTENTION: the attribute heads is missing
 nano|s/\["q", "k", "v"\]\]/["q", "k"]]/|: unit layer, op 3, SPLIT: it has 3 outputs, not 2
 nano|s/"shape": \[48, 192\]/"shape": [48, 190]/|: unit layer, op 12, LINEAR: x?rows,in? is
@@ -177,7 +183,7 @@ pointwise|s/\["u"\], {"program/["u", null, null, null, "n"], {"program/|: unit l
 pointwise|s/\["CLAMP_MAX", 13, 14\]/["CLAMP_MAX", 14, 13]/|: unit mix, op 7, POINTWISE (odd.py:21): program?11?: CLAMP_MAX: input 13: a step CONST
 pointwise|s/"h\.\*\.scale", "shape": \[24\]/"h.*.scale", "shape": [23]/|: unit layer, op 6, POINTWISE (odd.py:13): x0?rows,width? is 1 x 23, by the other operands and attributes, but what it reads has 24 elements for each token
 END_OF_REFUSALS
-is "all of them" $refused 42
+is "all of them" $refused 47
 nano=$scratch/nano_described.cfg
 fails "more positions than there are" 78 "model.sequence = 65: at most 64, the sequence of $models/nano.json" "$gen" --check -s model.sequence=65 "$nano"
 fails "a setting that the description replaces" 78 'model.hidden = 48: none, with model.family = "described": it follows from' "$gen" --check -s model.hidden=48 "$nano"

@@ -38,9 +38,19 @@ def added(y, a):
     return y if a is None else y + a
 
 
-def rms_norm(at, x, gain):
-    x = heads_of(x, gain.numel())
-    return (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + at["epsilon"]) * (gain + at.get("offset", 0))).flatten(2)
+def normed(at, x, *weights):
+    """In parts that are as long as the weights, or as said."""
+    return heads_of(x, next((weight.numel() for weight in weights if weight is not None), at.get("width", x.shape[-1])))
+
+
+def rms_norm(at, x, gain=None):
+    x = normed(at, x, gain)
+    return (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + at["epsilon"]) * ((1 if gain is None else gain) + at.get("offset", 0))).flatten(2)
+
+
+def layer_norm(at, x, gain=None, bias=None):
+    x = normed(at, x, gain, bias)
+    return F.layer_norm(x, x.shape[-1:], gain, bias, at["epsilon"]).flatten(2)
 
 
 def rope_table(at):
@@ -52,6 +62,26 @@ def rope_table(at):
 def rope(at, x, angle, starts):
     low, high = heads_of(x, 2 * angle.shape[-1]).chunk(2, -1)
     return torch.cat((low * angle.cos() - high * angle.sin(), high * angle.cos() + low * angle.sin()), -1).flatten(2)
+
+
+def rope_part(at, x, angle, starts):
+    """Of the first elements of each head; pairs are put into halves, and back."""
+    x, half = heads_of(x, at["head_dim"]), angle.shape[-1]
+    order = torch.arange(2 * half).reshape(half, 2).t().flatten() if at.get("pairs") else torch.arange(2 * half)
+    turned = rope(at, x[..., order].flatten(2), angle, starts).unflatten(2, x.shape[2:3] + (-1,))
+    return torch.cat((turned[..., order.argsort()], x[..., 2 * half:]), -1).flatten(2)
+
+
+def sizes_of(at):
+    return [at[name] for name in ("first", "second", "third") if name in at]
+
+
+def split(at, x):
+    return [part.flatten(2) for part in heads_of(x, sum(sizes_of(at))).split(sizes_of(at), -1)]
+
+
+def join(at, *parts):
+    return torch.cat([heads_of(part, size) for part, size in zip(parts, sizes_of(at))], -1).flatten(2)
 
 
 def attend(at, q, k, v, seen):
@@ -98,10 +128,13 @@ ROWS = {
     "AFFINE": lambda at, x, w, bias, a=None: added(x @ w + bias, a),
     "BIAS": lambda at, x, bias: x + bias,
     "RMSNORM": rms_norm,
-    "LAYERNORM": lambda at, x, gain, bias: F.layer_norm(x, gain.shape, gain, bias, at["epsilon"]),
+    "LAYERNORM": layer_norm,
     "SPLIT": lambda at, x: x.chunk(3, -1),
+    **dict.fromkeys(("SPLIT_2", "SPLIT_3"), split),
+    **dict.fromkeys(("JOIN_2", "JOIN_3"), join),
     "ROPE_TABLE": rope_table,
     "ROPE": rope,
+    "ROPE_PART": rope_part,
     "ATTENTION": attention,
     "ATTENTION_FULL": attention_full,
     "SWIGLU": lambda at, gate, up: F.silu(gate) * up,

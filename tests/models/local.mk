@@ -11,6 +11,7 @@ EXTRA_DIST += \
   %reldir%/nano.json \
   %reldir%/odd.json \
   %reldir%/olmo2.json \
+  %reldir%/parts.json \
   %reldir%/pointwise.json \
   %reldir%/policy.json \
   %reldir%/readers.json \
