@@ -66,6 +66,11 @@ while read -r name loss norm; do
 done <<END_OF_LOSSES
 $(grep -v '^#' "$models/losses.txt")
 END_OF_LOSSES
+if test -n "$python"; then
+  is "derivatives at ties and bounds are PyTorch's here" "$("$python" "$top_srcdir/tests/commands/described_torch.py" ties "$top_srcdir/tests/gen/ties.def" 2>&1)" ""
+else
+  skip "derivatives at ties and bounds are PyTorch's here" "set PEER"
+fi
 as olmo2_one olmo2_four olmo2_described pipeline.ranks=4 memory.recompute=full
 as nano_one nano_two nano_described pipeline.ranks=2 pipeline.stages_per_rank=3 pipeline.schedule=interleaved
 as readers_one readers_three readers_described pipeline.ranks=3 memory.recompute=layer

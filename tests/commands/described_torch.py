@@ -1,9 +1,12 @@
 """The loss and gradient norm of a description, in f64 by PyTorch's own operators: the figures of tests/models/losses.txt.
 
 described_torch.py MODEL.json WEIGHTS.safetensors TOKENS SEQUENCE SEQUENCES: prints LOSS NORM of the first sequences of the tokens. Inputs by name are those of
-samples.py: tokens, targets, and numbers of each token."""
+samples.py: tokens, targets, and numbers of each token.
+
+described_torch.py ties TIES.def: says which rows have other gradients of steps than PyTorch."""
 import json
 import math
+import re
 import struct
 import sys
 
@@ -178,6 +181,21 @@ def loss_of(model, weights, inputs):
     return x
 
 
+def check_ties(path):
+    """Each row of tests/gen/ties.def."""
+    for name, numbers in re.findall(r"^PEN_TIE\((\w+), (.*)\)$", open(path).read(), re.M):
+        numbers = [float(number.replace("INFINITY", "inf")) for number in numbers.split(", ")]
+        inputs = [torch.tensor(number, requires_grad=True) for number in numbers[:3]]
+        taken = inputs[:STEPS_READ.get(name, 1)]
+        STEPS[name](*taken).backward()
+        made = [0.0 if each.grad is None else each.grad.item() for each in inputs]
+        if made != numbers[3:]:
+            print(name, numbers[:3], "PyTorch:", made)
+
+
+STEPS_READ = {"WHERE": 3, **dict.fromkeys(("MAX", "MIN", "CLAMP_MIN", "CLAMP_MAX"), 2)}
+if sys.argv[1] == "ties":
+    sys.exit(check_ties(sys.argv[2]))
 SEQUENCE = int(sys.argv[4])
 weights = read_weights(sys.argv[2])
 tokens, targets = read_windows(sys.argv[3], SEQUENCE, int(sys.argv[5]))

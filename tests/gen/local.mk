@@ -103,6 +103,7 @@ GEN_TEST_LIBS = libtestsupport.a libgen.a $(LIBCONFIG_LIBS) $(JANSSON_LIBS) $(NE
 %canon_reldir%_verify_tensor_ranks_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_moves_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_splits_LDADD = $(GEN_TEST_LIBS)
+%canon_reldir%_verify_pointwise_SOURCES = %reldir%/verify_pointwise.c %reldir%/ties.def
 %canon_reldir%_verify_pointwise_LDADD = $(GEN_TEST_LIBS) $(KERNEL_TEST_LIBS)
 %canon_reldir%_verify_random_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_replicas_LDADD = $(GEN_TEST_LIBS)

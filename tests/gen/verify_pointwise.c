@@ -11,35 +11,13 @@
 
 enum { X0, X1, X2, DY = PEN_STEP_GRADIENT, S = PEN_STEP_OPERANDS, STEPS = 5, NUMBERS = 3 };
 
-/* A program, operands, and the gradient of each with dy = 1, all by PyTorch 2.15 in f32: threshold,
- * abs, maximum, minimum, clamp, where, sqrt, rsqrt. */
+/* A program, operands, and the gradient of each with dy = 1, as PyTorch's. */
 static const struct gradient_case {
   struct pen_program_step step[STEPS];
   uint32_t count;
   float x[NUMBERS], dx[NUMBERS];
 } cases[] = {
-    {{{PEN_STEP_RELU, {X0}, 0}}, 1, {-1}, {0}},
-    {{{PEN_STEP_RELU, {X0}, 0}}, 1, {0}, {0}},
-    {{{PEN_STEP_RELU, {X0}, 0}}, 1, {2}, {1}},
-    {{{PEN_STEP_ABS, {X0}, 0}}, 1, {-2}, {-1}},
-    {{{PEN_STEP_ABS, {X0}, 0}}, 1, {0}, {0}},
-    {{{PEN_STEP_ABS, {X0}, 0}}, 1, {2}, {1}},
-    {{{PEN_STEP_MAX, {X0, X1}, 0}}, 1, {1, 2}, {0, 1}},
-    {{{PEN_STEP_MAX, {X0, X1}, 0}}, 1, {2, 2}, {0.5f, 0.5f}},
-    {{{PEN_STEP_MAX, {X0, X1}, 0}}, 1, {3, 2}, {1, 0}},
-    {{{PEN_STEP_MIN, {X0, X1}, 0}}, 1, {1, 2}, {1, 0}},
-    {{{PEN_STEP_MIN, {X0, X1}, 0}}, 1, {2, 2}, {0.5f, 0.5f}},
-    {{{PEN_STEP_MIN, {X0, X1}, 0}}, 1, {3, 2}, {0, 1}},
-    {{{PEN_STEP_CONST, {0}, 1}, {PEN_STEP_CLAMP_MIN, {X0, S}, 0}}, 2, {0}, {0}},
-    {{{PEN_STEP_CONST, {0}, 1}, {PEN_STEP_CLAMP_MIN, {X0, S}, 0}}, 2, {1}, {1}},
-    {{{PEN_STEP_CONST, {0}, 1}, {PEN_STEP_CLAMP_MIN, {X0, S}, 0}}, 2, {2}, {1}},
-    {{{PEN_STEP_CONST, {0}, 1}, {PEN_STEP_CLAMP_MAX, {X0, S}, 0}}, 2, {0}, {1}},
-    {{{PEN_STEP_CONST, {0}, 1}, {PEN_STEP_CLAMP_MAX, {X0, S}, 0}}, 2, {1}, {1}},
-    {{{PEN_STEP_CONST, {0}, 1}, {PEN_STEP_CLAMP_MAX, {X0, S}, 0}}, 2, {2}, {0}},
-    {{{PEN_STEP_WHERE, {X0, X1, X2}, 0}}, 1, {0, 5, 6}, {0, 0, 1}},
-    {{{PEN_STEP_WHERE, {X0, X1, X2}, 0}}, 1, {1, 5, 6}, {0, 1, 0}},
     {{{PEN_STEP_LESS, {X0, X1}, 0}, {PEN_STEP_ADD, {S, X0}, 0}}, 2, {1, 2}, {1, 0}},
-    {{{PEN_STEP_SQRT, {X0}, 0}}, 1, {0}, {INFINITY}},
     {{{PEN_STEP_SQUARE, {X0}, 0}, {PEN_STEP_MUL, {S, X0}, 0}}, 2, {2}, {12}},
     {{{PEN_STEP_ADD, {X0, X1}, 0}}, 1, {2, 3}, {1, 1}},
     /* Where the branch of the logarithm, or of the root, is not chosen, its gradient adds 0; of
@@ -67,6 +45,15 @@ static const struct gradient_case {
      {0.25f, 0}},
 };
 
+/* The same of one step. */
+static const struct tie {
+  int kind;
+  float x[NUMBERS], dx[NUMBERS];
+} ties[] = {
+#define PEN_TIE(kind, a, b, c, da, db, dc) {PEN_STEP_##kind, {a, b, c}, {da, db, dc}},
+#include "tests/gen/ties.def"
+};
+
 /* The gradient of operand k, by the kernel. */
 static float gradient_of(const struct pen_pointwise_table *table, uint32_t row, uint32_t k,
                          const float x[NUMBERS]) {
@@ -83,22 +70,46 @@ static float gradient_of(const struct pen_pointwise_table *table, uint32_t row, 
   return dx;
 }
 
+static void check_gradients(struct pen_pointwise_table *table, const struct gradient_case *of,
+                            const char *what, size_t number) {
+  struct pen_program_step step[STEPS];
+  uint32_t row;
+  memcpy(step, of->step, sizeof step);
+  const struct pen_steps_list program = {step, of->count};
+  assert_null(pen_pointwise_add(table, &program, &row));
+  for (uint32_t k = 0; k < NUMBERS; k++) {
+    if (!pen_steps_read(&program, k)) continue;
+    const float dx = gradient_of(table, row, k, of->x);
+    if (dx != of->dx[k])
+      fail_msg("%s %zu, operand %u: %g, not %g", what, number, k, (double)dx, (double)of->dx[k]);
+  }
+}
+
+static void gradients_of_branches_are_pytorchs(void **state) {
+  (void)state;
+  struct pen_pointwise_table table = {0};
+  pen_kernels_open();
+  for (size_t n = 0; n < sizeof cases / sizeof *cases; n++)
+    check_gradients(&table, &cases[n], "case", n);
+  pen_free_all();
+}
+
 static void gradients_at_ties_are_pytorchs(void **state) {
   (void)state;
   struct pen_pointwise_table table = {0};
   pen_kernels_open();
-  for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) {
-    struct pen_program_step step[STEPS];
-    uint32_t row;
-    memcpy(step, cases[n].step, sizeof step);
-    const struct pen_steps_list program = {step, cases[n].count};
-    assert_null(pen_pointwise_add(&table, &program, &row));
-    for (uint32_t k = 0; k < NUMBERS; k++) {
-      if (!pen_steps_read(&program, k)) continue;
-      const float dx = gradient_of(&table, row, k, cases[n].x);
-      if (dx != cases[n].dx[k])
-        fail_msg("case %zu, operand %u: %g, not %g", n, k, (double)dx, (double)cases[n].dx[k]);
-    }
+  for (size_t n = 0; n < sizeof ties / sizeof *ties; n++) {
+    const struct tie *tie = &ties[n];
+    const bool bounds = pen_step_needs_number(tie->kind, 1);
+    struct gradient_case one = {.count = bounds ? 2 : 1};
+    if (bounds) one.step[0] = (struct pen_program_step){PEN_STEP_CONST, {0}, (double)tie->x[1]};
+    struct pen_program_step *step = &one.step[one.count - 1];
+    step->kind = (uint8_t)tie->kind;
+    for (uint32_t k = 0; k < pen_step_inputs(tie->kind); k++)
+      step->input[k] = (uint16_t)(bounds && k == 1 ? S : k);
+    memcpy(one.x, tie->x, sizeof one.x);
+    memcpy(one.dx, tie->dx, sizeof one.dx);
+    check_gradients(&table, &one, "tie", n);
   }
   pen_free_all();
 }
@@ -229,6 +240,7 @@ static void tables_that_do_not_fit_are_rejected(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(gradients_of_branches_are_pytorchs),
       cmocka_unit_test(gradients_at_ties_are_pytorchs),
       cmocka_unit_test(other_gradients_are_rejected),
       cmocka_unit_test(tables_that_do_not_fit_are_rejected),
