@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "runtime/base/stored_dtypes.h"
 #include "runtime/library/internal.h"
 
 int pen_session_open(const struct pen_library *library, const char *const *options,
@@ -123,6 +124,23 @@ int pen_session_score(struct pen_session *session, const struct pen_samples *sam
     log_probabilities[i] = 0.0 - found[i]; /* not -0 */
   }
   return status;
+}
+
+const char *pen_session_output(const struct pen_session *session, uint32_t index,
+                               struct pen_samples *output) {
+  const struct pen_mailbox *mailbox = session->mailbox;
+  const unsigned char *all = (const unsigned char *)mailbox;
+  if (index >= mailbox->output_count) {
+    return NULL;
+  }
+  const struct pen_mailbox_output *found =
+      (const struct pen_mailbox_output *)(all + mailbox->outputs_offset) + index;
+  *output = (struct pen_samples){.name = found->name,
+                                 .dtype = pen_stored_dtypes[found->stored].name,
+                                 .dim_count = sizeof found->dim / sizeof *found->dim,
+                                 .dim = found->dim,
+                                 .data = all + found->offset};
+  return found->name;
 }
 
 int pen_session_generate(struct pen_session *session, const struct pen_generation *generation,

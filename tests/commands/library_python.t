@@ -14,7 +14,7 @@ pipeline = { ranks = 2; microbatches = 2; schedule = "1f1b"; };
 END
 PYTHONPATH=$top_srcdir/tools/python PYTHONDONTWRITEBYTECODE=1
 export PYTHONPATH PYTHONDONTWRITEBYTECODE
-ok "a plan" build mine mine.cfg
+ok "a plan" build mine mine.cfg -s 'model.outputs=["logits"]'
 ok "a library" library mine
 ok "it trains" train_bits mine --data text.bin --steps 3
 awk '/^    import numpy, penstock/ { on = 1 } /^[^ ]/ { on = 0 } on' "$top_srcdir/README.md" | sed 's/^    //; s/128/16/' >loop.py
@@ -25,6 +25,7 @@ log_field mine.log grad_norm | paste -d ' ' losses - >wanted
 same_numbers() { "$python" -c 'import sys; a, b = ([float(x) for x in open(f).read().split()] for f in sys.argv[1:]); sys.exit(a != b or len(a) != 6)' "$1" "$2"; }
 ok "losses and norms are those of train" same_numbers found wanted
 ok "the model of train" cmp loop/latest/model.safetensors mine.ckpt/latest/model.safetensors
+./mine eval --data text.bin --checkpoint loop --steps 2 --quiet --outputs outputs.safetensors >evaluated
 cat >calls.py <<'END'
 import numpy, penstock
 
@@ -35,26 +36,37 @@ def refused(call):
         print(error.status, error.message)
 
 windows = {name: numpy.zeros((4, 16), numpy.int64) for name in ("tokens", "targets")}
+data = numpy.fromfile("text.bin", numpy.uint16, offset=1024).astype(numpy.int32)
+given = [{"tokens": data[first : first + 64].reshape(4, 16), "targets": data[first + 1 : first + 65].reshape(4, 16)} for first in (0, 64)]
+
+def numbers(found):
+    assert found.pop("logits").shape == (4, 16, 256)
+    return found
+
 refused(lambda: penstock.open("libpenstock-mine.so", options=["--steps", "3"]))
 with penstock.open("libpenstock-mine.so", seed=7) as run:
     run.load("loop")
-    loaded = run.evaluate(windows)
+    loaded = numbers(run.evaluate(windows))
     scores = run.score(windows)
     assert scores.shape == (4, 16) and abs(scores.mean() + loaded["loss"]) < 1e-6
+    found = [run.evaluate(samples)["logits"] for samples in given]
+    assert b"".join(logits.tobytes() for logits in found) == open("outputs.safetensors", "rb").read()[-8 * 16 * 256 * 4 :]
     name = "model.norm.weight"
     run.set_weights(name, run.weights(name) * 2)
     assert (run.weights(name) > 1).all() and run.weights(name).shape == run.shapes[name] == (32,)
-    assert run.evaluate(windows) != loaded and loaded["tokens"] == 64
+    assert numbers(run.evaluate(windows)) != loaded and loaded["tokens"] == 64
     refused(lambda: run.step({"tokens": numpy.zeros((2, 16), numpy.int64)}))
-    before = run.step(windows)
+    before = numbers(run.step(windows))
     run.load("loop")
-    assert run.evaluate(windows) == loaded
+    assert numbers(run.evaluate(windows)) == loaded
+    assert (run.step(given[0])["logits"] == found[0]).all()
+    run.load("loop")
     one, two = run.generate([[65, 66, 67], [68]], 10, temperature=0)
     assert one.shape == (10,) and (run.generate([[68], [69]], 4, temperature=0)[0] == two[:4]).all()
     run.load("loop")
     assert run.generate([[68]], 10, temperature=0, end_of_text=int(two[2]))[0].tolist() == two[: two.tolist().index(two[2]) + 1].tolist()
     run.set_weights(name, run.weights(name) * 2)
-    assert run.step(windows) == before
+    assert numbers(run.step(windows)) == before
     run.learning_rate = 0.5
     run.step(windows)
     print(run.learning_rate)
