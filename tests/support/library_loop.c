@@ -4,7 +4,8 @@
  *
  * The samples are the windows of a token file of llm.c's format, from its first on, as the two
  * named inputs, tokens and targets. Each step prints loss and gradient norm; then the state is
- * saved. */
+ * saved. After STEPS+ the samples of each step are also evaluated and scored, and a text is
+ * continued. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -67,6 +68,30 @@ static void fill(struct input *input, const uint16_t *tokens, uint64_t first_win
   }
 }
 
+/* What else a session is asked for between two steps, with samples of both inputs. */
+static void ask_more(struct pen_session *session, const struct pen_samples samples[2]) {
+  static double scores[1 << 12];
+  uint32_t tokens[16] = {65, 66};
+  struct pen_generated text = {tokens, 2};
+  const struct pen_generation by = {.tokens = 4,
+                                    .temperature = 0.8,
+                                    .top_p = 1,
+                                    .repetition_penalty = 1,
+                                    .seed = 7,
+                                    .end_of_text = -1};
+  struct pen_samples output;
+  double loss;
+  uint64_t targets;
+  fail(pen_session_evaluate(session, samples, 2, &loss, &targets), pen_session_message(session));
+  fail(pen_session_score(session, samples, 2, scores,
+                         pen_session_samples(session, PEN_SESSION_SCORES)),
+       pen_session_message(session));
+  fail(pen_session_generate(session, &by, &text, 1), pen_session_message(session));
+  if (pen_session_output(session, 0, &output) == NULL || output.dim[0] != samples->dim[0]) {
+    fail(1, "no outputs");
+  }
+}
+
 int main(int argc, char **argv) {
   char message[PEN_SESSION_MESSAGE_BYTES];
   struct pen_session *session;
@@ -81,7 +106,9 @@ int main(int argc, char **argv) {
   const uint16_t *tokens = read_tokens(argv[1]);
   struct input inputs[] = {input_of(argv[3], samples, strtoull(argv[2], NULL, 10), 0),
                            input_of(argv[4], samples, strtoull(argv[2], NULL, 10), 1)};
-  for (uint64_t s = 0; s < strtoull(argv[5], NULL, 10); s++) {
+  char *more;
+  const uint64_t steps = strtoull(argv[5], &more, 10);
+  for (uint64_t s = 0; s < steps; s++) {
     struct pen_samples given[2];
     for (int i = 0; i < 2; i++) {
       fill(&inputs[i], tokens, s * samples);
@@ -89,6 +116,9 @@ int main(int argc, char **argv) {
       given[i].dim = inputs[i].dim;
     }
     fail(pen_session_step(session, given, 2, &step), pen_session_message(session));
+    if (*more == '+') {
+      ask_more(session, given);
+    }
     printf("%.17g %.17g\n", step.loss, step.grad_norm);
   }
   fail(pen_session_save(session, argv[6]), pen_session_message(session));
