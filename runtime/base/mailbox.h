@@ -9,7 +9,8 @@
  * what a step reads and describes the inputs. The caller then writes a request, and increments
  * `requests`; each rank of the command serves it, and the last one that has done so increments
  * `answers`. So nobody reads or writes here when the caller does, and the reverse. The first answer
- * comes when the ranks can make a step. */
+ * comes when the ranks can make a step. On several hosts each has a command, a caller and a
+ * mailbox: all callers ask for the same (runtime/rank/agreement.h). */
 #ifndef PEN_MAILBOX_H
 #define PEN_MAILBOX_H
 
@@ -101,6 +102,7 @@ struct pen_mailbox {
   uint64_t bytes;                     /* of the whole, when the first answer has come */
   uint64_t samples[PEN_SAMPLES_USES]; /* 0: the model reads none, or has no such steps */
   uint32_t rank_count;                /* of the command */
+  uint32_t host_count;                /* of the plan */
   uint32_t input_count;
   struct pen_mailbox_input inputs[PEN_MAILBOX_INPUTS_MAX];
   uint32_t weight_count;

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 
+#include "runtime/base/check.h"
 #include "runtime/base/mailbox.h"
 #include "runtime/commands/library_generation.h"
 #include "runtime/commands/library_outputs.h"
@@ -92,7 +93,11 @@ void pen_library_data_open(struct pen_run *run) {
                               pen_data_step_windows(plan, evaluated_profile)};
   const uint64_t most = windows[0] > windows[1] ? windows[0] : windows[1];
   scores = pen_library_reads_texts(plan);
+  if (run->local.count == 0) {
+    pen_fail(PEN_EXIT_USAGE, "a library needs ranks on its host, and this one is a spare");
+  }
   mailbox->rank_count = run->local.count;
+  mailbox->host_count = plan->host_count;
   mailbox->samples[PEN_SAMPLES_OF_STEP] = windows[0];
   mailbox->samples[PEN_SAMPLES_OF_EVALUATION] = windows[1];
   mailbox->weights_offset = pen_named_inputs_describe(plan, sequence, mailbox);

@@ -104,7 +104,7 @@ int pen_session_score(struct pen_session *session, const struct pen_samples *sam
                       uint32_t count, double *log_probabilities, uint64_t score_count) {
   const uint64_t wanted = session->mailbox->score_count;
   unsigned char *all = (unsigned char *)session->mailbox;
-  int status = pen_client_begin(session);
+  int status = pen_client_begin_alone(session, "score");
   if (status == 0 && wanted == 0) {
     return pen_client_fail(session, PEN_CLIENT_USAGE, "score: the model is no language model");
   }
@@ -145,7 +145,7 @@ const char *pen_session_output(const struct pen_session *session, uint32_t index
 
 int pen_session_generate(struct pen_session *session, const struct pen_generation *generation,
                          struct pen_generated *texts, uint32_t count) {
-  const int status = pen_client_begin(session);
+  const int status = pen_client_begin_alone(session, "generate");
   return status == 0 ? pen_client_generate(session, generation, texts, count) : status;
 }
 
@@ -184,7 +184,7 @@ const char *pen_session_weight(const struct pen_session *session, uint32_t index
 /* Sets which weight a request is of. */
 static int find_weight(struct pen_session *session, const char *name, uint64_t count) {
   struct pen_mailbox *mailbox = session->mailbox;
-  const int status = pen_client_begin(session);
+  const int status = pen_client_begin_alone(session, "weights");
   char shown[PEN_SHOWN_BYTES];
   uint32_t w = 0;
   if (status != 0) {

@@ -4,8 +4,8 @@
  * pen_session_open() starts the ranks, as processes of this host, by that binary; none runs in the
  * caller's process, where no signal, affinity or exit handler is set. A session may be used from
  * any thread, by one call at a time. After pen_session_open() nothing here allocates but
- * pen_session_load(), and in the ranks none of steps, evaluations, scores and texts does. Names and extents that a function
- * returns are the session's until it is loaded or closed.
+ * pen_session_load(), and in the ranks none of steps, evaluations, scores and texts does. Names and
+ * extents that a function returns are the session's until it is loaded or closed.
  *
  * Functions return 0, or what the command train would exit with (docs/contracts.md section 10): 64
  * for a mistake of the caller, 65 for samples that do not fit, 66 for what is absent, 73 and 74 for
@@ -22,6 +22,12 @@ extern "C" {
 #endif
 
 #define PEN_API __attribute__((visibility("default")))
+
+/* With ranks on several hosts a program runs on each, and its session has the ranks of that host.
+ * All make the same calls, with the samples of the whole step, and wait for each other: else 65
+ * (other samples) or 64 (another call), with the host and the step. Scores, texts and weights are
+ * 64; outputs are where the last stage's ranks are. pen_session_close() waits for none, and ends
+ * the other sessions (75). */
 
 /* Which deployment: libpenstock-NAME.so has the object pen_library_NAME, with _ in place of what is
  * no letter or digit. Several may be in one process. */

@@ -54,6 +54,7 @@ COMMAND_TESTS = \
   %reldir%/joint_costs.t \
   %reldir%/launchers.t \
   %reldir%/library.t \
+  %reldir%/library_hosts.t \
   %reldir%/library_python.t \
   %reldir%/limits.t \
   %reldir%/log.t \
