@@ -1,8 +1,8 @@
 #!/bin/sh
-# library_python.t: the loop of the README by tools/python/penstock.py has the losses of train; errors have train's status and message.
+# library_python.t: the loop of the README by tools/python/penstock.py has the losses of train; errors have train's status and message; a loop of
+# GRPO by two libraries raises its reward.
 . "${top_srcdir:-.}/tests/support/lib.sh"
-python=${PYTHON:-python3}
-"$python" -c 'import numpy' 2>/dev/null || skip_all "no numpy"
+find_python 'import numpy' "${PYTHON:-python3}" || skip_all "no Python with numpy here: set PEER"
 cd "$scratch" || exit 99
 . "$top_srcdir/tests/support/library.sh"
 make_tokens text.bin 199 # of windows of 16, three steps of four
@@ -76,4 +76,31 @@ is "calls end" $? 0
 is "with their results" "$(cat found)" "64 penstock: --steps: not with a library, whose caller gives each step's samples
 65 penstock: samples: input tokens: 2 samples, and a step reads 4
 0.5"
+
+# ---- GRPO, by the libraries of two models with the same weights ----
+cp "$top_srcdir/tests/models/grpo.json" policy.json
+"$python" - <<'END'
+import json
+model = json.load(open("policy.json"))
+model["inputs"] = model["inputs"][:2]
+del model["shares"]
+head = model["kinds"]["head"]
+head["ops"] = [head["ops"][0], ["CROSS_ENTROPY", ["logits", "taken", "taken.share"], {}, ["loss"]]]
+json.dump(model, open("texts.json", "w"))
+END
+# described NAME RANKS: the model NAME.json and its library.
+described() {
+  cat >"$1.cfg" <<END
+model = { family = "described"; description = "$1.json"; sequence = 16; };
+batch = { microbatch = 4; };
+optimizer = { learning_rate = 2e-2; steps = 1000; };
+pipeline = { ranks = $2; microbatches = 4; schedule = "1f1b"; };
+END
+  build "$1" "$1.cfg" && library "$1"
+}
+ok "a policy" described policy 2
+ok "the same model with cross entropy" described texts 1
+"$python" "$top_srcdir/tests/commands/library_grpo.py" >rewards 2>&1
+is "the loop ends" $? 0
+ok "its reward rises" awk 'NR <= 5 { first += $1 / 5 } NR > 20 { last += $1 / 5 } END { print "# from " first " to " last; exit !(NR == 25 && last > first + 0.4) }' rewards
 finish

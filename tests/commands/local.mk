@@ -129,6 +129,7 @@ EXTRA_DIST += $(COMMAND_TESTS) \
   %reldir%/csv_torch.py \
   %reldir%/described_torch.py \
   %reldir%/losses_torch.py \
+  %reldir%/library_grpo.py \
   %reldir%/families_torch.py \
   %reldir%/report_damage.py \
   %reldir%/report_page.py \
