@@ -121,6 +121,8 @@ void pen_library_data_open(struct pen_run *run) {
     mailbox->score_count =
         mailbox->samples[PEN_SAMPLES_OF_EVALUATION] * evaluated_profile->sequence;
     pen_score_rows_open(plan, evaluated_profile, all + mailbox->scores_offset);
+  }
+  if (pen_library_reads_texts(plan)) {
     pen_library_generation_open(run);
   }
   pen_data_open_given(&run->data, plan, sequence, seed, library.named, mailbox->input_count,

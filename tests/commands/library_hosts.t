@@ -11,7 +11,7 @@ prepare_hosts 2 32 48 16
 cd "$scratch" || exit 99
 sed -i 's/ranks = 4; microbatches = 8/ranks = 2; microbatches = 4/' llama.cfg
 make_tokens data.bin 1000
-make_tokens other.bin 1000 2
+{ head -c 1024 data.bin && printf 'A\0' && tail -c +1027 data.bin; } >other.bin # another token in the first step
 ok "one host: a plan" build one llama.cfg
 ok "one host: train" train_bits one --data data.bin --steps 3
 ok "one host: a library" library one loop
@@ -57,8 +57,11 @@ both_say() {
   is "$1: statuses" "$statuses" "$2 $2 "
   for host in 1 2; do is "$1: host$host says" "$(tail -n 1 err.$host)" "penstock: $3"; done
 }
-callers "data.bin $inputs 2 x" "other.bin $inputs 2 x"
-both_say "other samples" 65 "step 1: host host2 gives other samples than host host1"
+callers "data.bin $inputs 2c ''" "other.bin $inputs 2c ''"
+both_say "other samples" 0 "step 1: host host2 gives other samples than host host1"
+is "other samples: the sessions go on" "$(wc -l <out.1) $(cat out.1)" "1 $(cat out.2)"
+callers "data.bin $inputs 2 x" "data.bin $inputs 2r x"
+both_say "another learning rate" 65 "step 2: host host2 has another learning rate than host host1"
 callers "data.bin $inputs 2 x" "data.bin $inputs 1 x"
 both_say "another call" 64 "after step 1: host host2 makes another call than host host1"
 callers "data.bin $inputs 1s x" "data.bin $inputs 1s x"
