@@ -35,6 +35,8 @@ libruntime_a_SOURCES += \
   %reldir%/seal.h \
   %reldir%/stop_signals.c \
   %reldir%/stop_signals.h \
+  %reldir%/stored_dtypes.c \
+  %reldir%/stored_dtypes.h \
   %reldir%/text_writer.c \
   %reldir%/text_writer.h \
   %reldir%/thread.c \

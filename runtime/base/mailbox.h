@@ -3,12 +3,14 @@
  *
  *     | struct pen_mailbox | the samples of a step, by input | names and extents of the weights |
  *     | values of one weight | scores of an evaluation, twice | texts, and their tokens |
+ *     | names and extents of the outputs | outputs of a step |
  *
  * The library makes it with the first part, and starts the command train, which lengthens it by
  * what a step reads and describes the inputs. The caller then writes a request, and increments
  * `requests`; each rank of the command serves it, and the last one that has done so increments
  * `answers`. So nobody reads or writes here when the caller does, and the reverse. The first answer
- * comes when the ranks can make a step. */
+ * comes when the ranks can make a step. On several hosts each has a command, a caller and a
+ * mailbox: all callers ask for the same (runtime/rank/agreement.h). */
 #ifndef PEN_MAILBOX_H
 #define PEN_MAILBOX_H
 
@@ -23,7 +25,7 @@
 #include "runtime/plan/plan.h"
 
 /* The first word: another version of the layout is another number. */
-#define PEN_MAILBOX_VERSION UINT64_C(0x70656e6d61696c02)
+#define PEN_MAILBOX_VERSION UINT64_C(0x70656e6d61696c03)
 
 enum {
   PEN_MAILBOX_INPUTS_MAX = 64,
@@ -66,6 +68,14 @@ struct pen_mailbox_weight {
   uint64_t dim[PEN_WEIGHT_DIMS_MAX], elements;
 };
 
+/* A value that a step gives back (model.outputs). */
+struct pen_mailbox_output {
+  char name[PEN_SHOWN_BYTES];
+  uint32_t stored; /* enum pen_stored_dtype_index */
+  uint64_t dim[3]; /* samples of the last step, 0: there was none; tokens; width */
+  uint64_t offset; /* of sample 0, in the mailbox */
+};
+
 /* What a step has found, as in the log. Without targets loss and norm are not set. */
 struct pen_mailbox_step {
   double loss, norm, learning_rate;
@@ -92,6 +102,7 @@ struct pen_mailbox {
   uint64_t bytes;                     /* of the whole, when the first answer has come */
   uint64_t samples[PEN_SAMPLES_USES]; /* 0: the model reads none, or has no such steps */
   uint32_t rank_count;                /* of the command */
+  uint32_t host_count;                /* of the plan */
   uint32_t input_count;
   struct pen_mailbox_input inputs[PEN_MAILBOX_INPUTS_MAX];
   uint32_t weight_count;
@@ -105,6 +116,8 @@ struct pen_mailbox {
   uint64_t texts_offset;   /* of the struct pen_mailbox_text [text_limit] */
   uint64_t tokens_offset;  /* of the uint32_t [text_limit][text_tokens] */
   uint64_t vocab;
+  uint32_t output_count;
+  uint64_t outputs_offset; /* of the struct pen_mailbox_output [output_count] */
   struct pen_mailbox_generation generation;
   uint32_t request;      /* enum pen_request */
   uint32_t requested;    /* which of the weights */

@@ -10,12 +10,6 @@
 #include "base/message.h"
 #include "runtime/base/check.h"
 
-const struct pen_stored_dtype pen_stored_dtypes[PEN_STORED_DTYPES] = {
-#define PEN_STORED_DTYPE(name, bytes) {#name, bytes},
-    PEN_STORED_DTYPE_LIST(PEN_STORED_DTYPE)
-#undef PEN_STORED_DTYPE
-};
-
 _Noreturn void pen_safetensors_fail(const struct pen_safetensors *file, const char *name,
                                     const char *reason) {
   char text[PEN_SHOWN_BYTES];

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "base/message.h"
+#include "runtime/base/stored_dtypes.h"
 
 enum {
   PEN_SAFETENSORS_HEADER_MAX =
@@ -13,23 +14,6 @@ enum {
   PEN_SAFETENSORS_DIMS_MAX = 8,
   PEN_SAFETENSORS_PREFIX_BYTES = 8, /* the header's length */
 };
-
-/* The dtypes of the format: row(NAME, bytes of an element). Weights may have the first three; a
- * file may hold tensors of the others too. */
-#define PEN_STORED_DTYPE_LIST(row)                                                                \
-  row(F32, 4) row(BF16, 2) row(F16, 2) row(BOOL, 1) row(U8, 1) row(I8, 1) row(U16, 2) row(I16, 2) \
-      row(U32, 4) row(I32, 4) row(U64, 8) row(I64, 8) row(F64, 8) row(F8_E4M3, 1) row(F8_E5M2, 1)
-enum pen_stored_dtype_index {
-#define PEN_STORED_DTYPE(name, bytes) PEN_STORED_##name,
-  PEN_STORED_DTYPE_LIST(PEN_STORED_DTYPE)
-#undef PEN_STORED_DTYPE
-      PEN_STORED_DTYPES
-};
-struct pen_stored_dtype {
-  const char *name;
-  unsigned bytes; /* of an element */
-};
-extern const struct pen_stored_dtype pen_stored_dtypes[PEN_STORED_DTYPES];
 
 /* One tensor of a file. */
 struct pen_stored {

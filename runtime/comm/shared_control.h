@@ -80,6 +80,13 @@ struct pen_startup_fingerprint {
   char kernels[PEN_KERNELS_TEXT_BYTES];  /* instruction set and libraries; empty on a device */
 };
 
+/* What a process that uses the library asks of the ranks of its command. */
+struct pen_asked {
+  uint64_t request;       /* enum pen_request + 1; 0: the rank is not the first of its command */
+  uint64_t learning_rate; /* its bits */
+  uint64_t samples;       /* a checksum of them */
+};
+
 /* The state of a rank, written by that rank and read by the watchdog, the dashboard and the other
  * ranks: the words of shared_control.def. */
 struct pen_rank_state {

@@ -14,8 +14,8 @@
 #include "kernels/kernels.h"
 #include "runtime/base/check.h"
 #include "runtime/base/files.h"
+#include "runtime/commands/outputs.h"
 #include "runtime/data/windows.h"
-#include "runtime/device/stream_state.h"
 #include "runtime/exec/op_hook.h"
 #include "runtime/storage/safetensors.h"
 
@@ -35,16 +35,12 @@ static _Noreturn void fail_write(void) {
   pen_fail(PEN_EXIT_CANNOT_WRITE, "--outputs %s: %s", file.path, strerror(cause));
 }
 
-static uint64_t sample_bytes(const struct pen_plan *plan, const struct pen_output *output) {
-  return output->bytes / plan->microbatch;
-}
-
 /* Bytes after the header: of an output the samples of all steps follow those of the output before.
  */
 static uint64_t first_byte(const struct pen_plan *plan, uint32_t n) {
   uint64_t bytes = 0;
   for (uint32_t before = 0; before < n; before++) {
-    bytes += file.samples * sample_bytes(plan, &plan->outputs[before]);
+    bytes += file.samples * pen_output_sample_bytes(plan, &plan->outputs[before]);
   }
   return bytes;
 }
@@ -76,16 +72,6 @@ static void start(const struct pen_plan *plan) {
   free(header);
 }
 
-/* How many of the replicas' processes of the last stage this host has. */
-static uint32_t count_writers(const struct pen_run *run) {
-  const uint32_t last = pen_last_stage_process(run->plan, run->profile);
-  uint32_t count = 0;
-  for (uint32_t d = 0; d < pen_group_size(run->plan, PEN_DATA); d++) {
-    count += pen_rank_set_has(&run->local, pen_group_process(run->plan, last, PEN_DATA, d));
-  }
-  return count;
-}
-
 /* ---- in the ranks ---- */
 
 static void opened(const struct pen_run *run, struct pen_vm *vm) {
@@ -93,39 +79,21 @@ static void opened(const struct pen_run *run, struct pen_vm *vm) {
   (void)vm;
 }
 
-/* Writes what the arena has from `first` on. */
-static void write_arena(const struct pen_vm *vm, uint64_t first, uint64_t count, uint64_t to) {
-  for (uint64_t at = 0, bytes = count; at < count; at += bytes) {
-    if (vm->stream_state != NULL) {
-      bytes = count - at < PEN_STAGING_BYTES ? count - at : PEN_STAGING_BYTES;
-    }
-    const void *from = vm->stream_state != NULL
-                           ? pen_stream_read(vm->stream_state, first + at, bytes)
-                           : vm->arena + first + at;
-    if (pen_file_write_at(file.descriptor, from, bytes, to + at) != 0) {
-      fail_write();
-    }
+static void write_bytes(const struct pen_vm *vm, uint32_t output, uint64_t at, const void *from,
+                        uint64_t bytes) {
+  const struct pen_plan *plan = vm->plan;
+  const uint64_t first = file.header_bytes + first_byte(plan, output) +
+                         vm->data.cursor * pen_output_sample_bytes(plan, &plan->outputs[output]);
+  if (pen_file_write_at(file.descriptor, from, bytes, first + at) != 0) {
+    fail_write();
   }
 }
 
 static bool stepped(const struct pen_run *run, struct pen_vm *vm) {
-  const struct pen_plan *plan = run->plan;
-  const uint32_t microbatches = vm->profile->microbatch_count;
-  if (pen_last_stage_rank(plan, vm->profile) != vm->rank) {
-    return true;
-  }
-  for (uint32_t n = 0; n < plan->output_count; n++) {
-    const struct pen_output *output = &plan->outputs[n];
-    const uint64_t first = file.header_bytes + first_byte(plan, n);
-    for (uint32_t m = 0; m < microbatches; m++) {
-      const uint64_t sample =
-          vm->data.cursor + ((uint64_t)vm->replica * microbatches + m) * plan->microbatch;
-      write_arena(vm, output->offset + m * plan->output_stride, output->bytes,
-                  first + sample * sample_bytes(plan, output));
-    }
-  }
-  if (vm->replica == 0) {
-    *file.written = vm->data.cursor + pen_data_step_windows(plan, vm->profile);
+  const bool has_last = pen_last_stage_rank(run->plan, vm->profile) == vm->rank;
+  pen_outputs_give(vm, write_bytes);
+  if (has_last && vm->replica == 0) {
+    *file.written = vm->data.cursor + pen_data_step_windows(run->plan, vm->profile);
   }
   return true;
 }
@@ -150,7 +118,7 @@ void pen_eval_outputs_open(struct pen_run *run) {
              "--outputs %s: the plan of this binary keeps no outputs: model.outputs names none",
              path);
   }
-  const uint32_t writers = count_writers(run);
+  const uint32_t writers = pen_output_process_count(run);
   if (writers > 0 && writers < pen_group_size(run->plan, PEN_DATA)) {
     pen_fail(PEN_EXIT_USAGE, "--outputs %s: the replicas' last stages are on several hosts", path);
   }

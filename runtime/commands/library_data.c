@@ -3,8 +3,10 @@
 
 #include <stdio.h>
 
+#include "runtime/base/check.h"
 #include "runtime/base/mailbox.h"
 #include "runtime/commands/library_generation.h"
+#include "runtime/commands/library_outputs.h"
 #include "runtime/commands/score_rows.h"
 #include "runtime/data/windows.h"
 #include "runtime/exec/op_hook.h"
@@ -35,24 +37,48 @@ static uint64_t largest_weight(const struct pen_plan *plan) {
   return largest;
 }
 
-/* ---- scores ---- */
+/* ---- what steps give back ---- */
+
+static bool scores; /* an evaluation has them */
 
 static void opened(const struct pen_run *run, struct pen_vm *vm) {
-  if (pen_last_stage_rank(run->plan, vm->profile) == vm->rank) {
+  (void)run;
+  (void)vm;
+}
+
+static bool stepped(const struct pen_run *run, struct pen_vm *vm) {
+  pen_library_outputs_take(run, vm);
+  return true;
+}
+
+static void left(const struct pen_run *run, struct pen_vm *vm) {
+  (void)run;
+  (void)vm;
+}
+
+static void opened_evaluation(const struct pen_run *run, struct pen_vm *vm) {
+  if (scores && pen_last_stage_rank(run->plan, vm->profile) == vm->rank) {
     pen_score_rows_hook(vm);
   }
 }
 
-static bool stepped(const struct pen_run *run, struct pen_vm *vm) {
-  const unsigned char *found = (const unsigned char *)pen_score_rows_found(vm);
-  pen_score_rows_fetch(vm);
-  if (vm->endpoint->global == run->local.first) {
-    run->options->mailbox->scored_offset = (uint64_t)(found - run->library->all);
+static bool evaluated(const struct pen_run *run, struct pen_vm *vm) {
+  pen_library_outputs_take(run, vm);
+  if (scores) {
+    const unsigned char *found = (const unsigned char *)pen_score_rows_found(vm);
+    pen_score_rows_fetch(vm);
+    if (vm->endpoint->global == run->local.first) {
+      run->options->mailbox->scored_offset = (uint64_t)(found - run->library->all);
+    }
   }
   return true;
 }
 
-static const struct pen_command_hooks score_hooks = {.opened = opened, .stepped = stepped};
+static const struct pen_command_hooks step_hooks = {.opened = opened,
+                                                    .stepped = stepped,
+                                                    .left = left},
+                                      evaluation_hooks = {.opened = opened_evaluation,
+                                                          .stepped = evaluated};
 
 void pen_library_data_open(struct pen_run *run) {
   const struct pen_plan *plan = run->plan;
@@ -61,29 +87,42 @@ void pen_library_data_open(struct pen_run *run) {
   struct pen_run_evaluation *evaluation = &run->evaluation;
   evaluation->buckets = pen_buckets_of(plan, PEN_EVAL);
   evaluation->steps = 1;
-  const struct pen_profile *evaluated =
+  const struct pen_profile *evaluated_profile =
       evaluation->buckets.profile[evaluation->buckets.count - 1]; /* the longest */
-  const bool scores = pen_library_reads_texts(plan);
+  const uint64_t windows[] = {pen_data_step_windows(plan, run->profile),
+                              pen_data_step_windows(plan, evaluated_profile)};
+  const uint64_t most = windows[0] > windows[1] ? windows[0] : windows[1];
+  scores = pen_library_reads_texts(plan);
+  if (run->local.count == 0) {
+    pen_fail(PEN_EXIT_USAGE, "a library needs ranks on its host, and this one is a spare");
+  }
   mailbox->rank_count = run->local.count;
-  mailbox->samples[PEN_SAMPLES_OF_STEP] = pen_data_step_windows(plan, run->profile);
-  mailbox->samples[PEN_SAMPLES_OF_EVALUATION] = pen_data_step_windows(plan, evaluated);
+  mailbox->host_count = plan->host_count;
+  mailbox->samples[PEN_SAMPLES_OF_STEP] = windows[0];
+  mailbox->samples[PEN_SAMPLES_OF_EVALUATION] = windows[1];
   mailbox->weights_offset = pen_named_inputs_describe(plan, sequence, mailbox);
   mailbox->weight_count = describe_weights(plan, NULL);
   mailbox->values_offset = pen_mailbox_aligned(
       mailbox->weights_offset + mailbox->weight_count * sizeof(struct pen_mailbox_weight));
   mailbox->scores_offset =
       pen_mailbox_aligned(mailbox->values_offset + largest_weight(plan) * sizeof(float));
-  const uint64_t end = pen_library_generation_describe(
-      run, mailbox->scores_offset + (scores ? pen_score_rows_bytes(plan, evaluated) : 0));
-  unsigned char *all = pen_mailbox_lengthen(mailbox, end);
+  const uint64_t texts_end = pen_library_generation_describe(
+      run, mailbox->scores_offset + (scores ? pen_score_rows_bytes(plan, evaluated_profile) : 0));
+  unsigned char *all =
+      pen_mailbox_lengthen(mailbox, pen_library_outputs_place(run, most, texts_end));
   describe_weights(plan, (struct pen_mailbox_weight *)(all + mailbox->weights_offset));
   static struct pen_run_library library;
   library = (struct pen_run_library){all, pen_named_inputs_given(plan, mailbox, all)};
   run->library = &library;
+  pen_library_outputs_open(run, most);
+  run->hooks = mailbox->output_count > 0 ? &step_hooks : NULL;
+  evaluation->hooks = &evaluation_hooks;
   if (scores) {
-    mailbox->score_count = mailbox->samples[PEN_SAMPLES_OF_EVALUATION] * evaluated->sequence;
-    pen_score_rows_open(plan, evaluated, all + mailbox->scores_offset);
-    evaluation->hooks = &score_hooks;
+    mailbox->score_count =
+        mailbox->samples[PEN_SAMPLES_OF_EVALUATION] * evaluated_profile->sequence;
+    pen_score_rows_open(plan, evaluated_profile, all + mailbox->scores_offset);
+  }
+  if (pen_library_reads_texts(plan)) {
     pen_library_generation_open(run);
   }
   pen_data_open_given(&run->data, plan, sequence, seed, library.named, mailbox->input_count,

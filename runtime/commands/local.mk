@@ -24,11 +24,15 @@ libruntime_a_SOURCES += \
   %reldir%/library_data.h \
   %reldir%/library_generation.c \
   %reldir%/library_generation.h \
+  %reldir%/library_outputs.c \
+  %reldir%/library_outputs.h \
   %reldir%/logits.h \
   %reldir%/measure_costs.c \
   %reldir%/measure_costs.h \
   %reldir%/message_times.c \
   %reldir%/message_times.h \
+  %reldir%/outputs.c \
+  %reldir%/outputs.h \
   %reldir%/peak_rate.c \
   %reldir%/peak_rate.h \
   %reldir%/prompt_stream.c \

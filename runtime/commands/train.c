@@ -188,7 +188,7 @@ static void check_audit(const struct pen_plan *plan, const struct pen_options *o
 
 /* Options of a run that reads a file to its end, or is started again, are no options of a library.
  */
-static void check_library(const struct pen_plan *plan, const struct pen_options *options) {
+static void check_library(const struct pen_options *options) {
 #define GIVEN(field, name) \
   { options->given.field, name }
   const struct {
@@ -211,14 +211,10 @@ static void check_library(const struct pen_plan *plan, const struct pen_options 
                of_files[i].name);
     }
   }
-  if (options->mailbox != NULL && plan->host_count > 1) {
-    pen_fail(PEN_EXIT_USAGE, "a library runs the ranks of one host, and this binary's are on %u",
-             plan->host_count);
-  }
 }
 
 static void check_train(const struct pen_plan *plan, const struct pen_options *options) {
-  check_library(plan, options);
+  check_library(options);
   pen_check_data_given(plan, options, "train");
   if (options->resume && options->checkpoint == NULL) {
     pen_fail(PEN_EXIT_USAGE, "--resume needs --checkpoint DIR: what to resume");

@@ -222,20 +222,6 @@ static const unsigned char *element_at(const struct pen_named_input *named, uint
   return named->first + (sample * named->elements + at) * pen_stored_dtypes[named->stored].bytes;
 }
 
-static int64_t id_i32(const unsigned char *from) {
-  int32_t id;
-  memcpy(&id, from, sizeof id);
-  return id;
-}
-
-static int64_t id_i64(const unsigned char *from) {
-  int64_t id;
-  memcpy(&id, from, sizeof id);
-  return id;
-}
-
-static int64_t id_u8(const unsigned char *from) { return *from; }
-
 static void copy_f32(float *to, const unsigned char *from, uint64_t count) {
   memcpy(to, from, count * sizeof *to);
 }
@@ -253,15 +239,10 @@ static void copy_u8(float *to, const unsigned char *from, uint64_t count) {
   }
 }
 
-/* How elements of each dtype are read, one as an id, several as numbers; null: they are none. */
-static const struct {
-  int64_t (*id)(const unsigned char *from);
-  void (*copy)(float *to, const unsigned char *from, uint64_t count);
-} read_as[PEN_STORED_DTYPES] = {
-    [PEN_STORED_I32] = {id_i32, NULL},     [PEN_STORED_I64] = {id_i64, NULL},
-    [PEN_STORED_U8] = {id_u8, copy_u8},    [PEN_STORED_F32] = {NULL, copy_f32},
-    [PEN_STORED_BF16] = {NULL, copy_bf16},
-};
+/* How elements of each dtype are read as numbers; null: they are none. */
+static void (*const copy_values[PEN_STORED_DTYPES])(float *to, const unsigned char *from,
+                                                    uint64_t count) = {
+    [PEN_STORED_U8] = copy_u8, [PEN_STORED_F32] = copy_f32, [PEN_STORED_BF16] = copy_bf16};
 
 static _Noreturn void fail_id(const struct pen_named_input *named, const char *path,
                               uint64_t sample, uint64_t at, int64_t id, bool may_ignore) {
@@ -278,7 +259,7 @@ void pen_named_ids(const struct pen_named_input *named, const char *path, uint64
   const int64_t least = named->input->limit > 0 ? 0 : INT32_MIN,
                 most = named->input->limit > 0 ? (int64_t)named->input->limit - 1 : INT32_MAX;
   for (uint64_t e = 0; e < named->elements; e++) {
-    const int64_t id = read_as[named->stored].id(from + e * step);
+    const int64_t id = pen_stored_dtypes[named->stored].id(from + e * step);
     if (__builtin_expect((id < least || id > most) && !(may_ignore && id == PEN_IGNORED_TARGET),
                          0)) {
       fail_id(named, path, sample, e, id, may_ignore);
@@ -289,7 +270,7 @@ void pen_named_ids(const struct pen_named_input *named, const char *path, uint64
 
 void pen_named_values(const struct pen_named_input *named, uint64_t sample, uint64_t at,
                       uint64_t count, float *to) {
-  read_as[named->stored].copy(to, element_at(named, sample, at), count);
+  copy_values[named->stored](to, element_at(named, sample, at), count);
 }
 
 const struct pen_named_input *pen_named_targets(const struct pen_named_input *named,
@@ -307,7 +288,7 @@ uint64_t pen_named_count_targets(const struct pen_named_input *named, uint64_t s
   const uint64_t step = pen_stored_dtypes[named->stored].bytes;
   uint64_t count = 0;
   for (uint64_t e = 0; e < named->elements; e++) {
-    count += read_as[named->stored].id(from + e * step) != PEN_IGNORED_TARGET;
+    count += pen_stored_dtypes[named->stored].id(from + e * step) != PEN_IGNORED_TARGET;
   }
   return count;
 }
@@ -315,7 +296,7 @@ uint64_t pen_named_count_targets(const struct pen_named_input *named, uint64_t s
 double pen_named_sum(const struct pen_named_input *named, uint64_t sample) {
   enum { CHUNK = 256 };
   const uint64_t step = pen_stored_dtypes[named->stored].bytes;
-  const bool are_ids = read_as[named->stored].copy == NULL;
+  const bool are_ids = copy_values[named->stored] == NULL;
   double sum = 0.0;
   for (uint64_t at = 0; at < named->elements; at += CHUNK) {
     const uint64_t count = named->elements - at < CHUNK ? named->elements - at : CHUNK;
@@ -324,7 +305,8 @@ double pen_named_sum(const struct pen_named_input *named, uint64_t sample) {
       pen_named_values(named, sample, at, count, chunk);
     }
     for (uint64_t e = 0; e < count; e++) {
-      sum += are_ids ? (double)read_as[named->stored].id(element_at(named, sample, at) + e * step)
+      sum += are_ids ? (double)pen_stored_dtypes[named->stored].id(element_at(named, sample, at) +
+                                                                   e * step)
                      : (double)chunk[e];
     }
   }

@@ -10,7 +10,8 @@ libclient_a_SOURCES = \
   base/message.c \
   base/standard_error.c \
   runtime/base/futex_counter.c \
-  runtime/base/input_text.c
+  runtime/base/input_text.c \
+  runtime/base/stored_dtypes.c
 libclient_a_CFLAGS = $(AM_CFLAGS) -fPIC -fvisibility=hidden
 
 # The object that names the library in a program: pen_library_NAME.

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "runtime/base/stored_dtypes.h"
 #include "runtime/library/internal.h"
 
 int pen_session_open(const struct pen_library *library, const char *const *options,
@@ -103,7 +104,7 @@ int pen_session_score(struct pen_session *session, const struct pen_samples *sam
                       uint32_t count, double *log_probabilities, uint64_t score_count) {
   const uint64_t wanted = session->mailbox->score_count;
   unsigned char *all = (unsigned char *)session->mailbox;
-  int status = pen_client_begin(session);
+  int status = pen_client_begin_alone(session, "score");
   if (status == 0 && wanted == 0) {
     return pen_client_fail(session, PEN_CLIENT_USAGE, "score: the model is no language model");
   }
@@ -125,9 +126,26 @@ int pen_session_score(struct pen_session *session, const struct pen_samples *sam
   return status;
 }
 
+const char *pen_session_output(const struct pen_session *session, uint32_t index,
+                               struct pen_samples *output) {
+  const struct pen_mailbox *mailbox = session->mailbox;
+  const unsigned char *all = (const unsigned char *)mailbox;
+  if (index >= mailbox->output_count) {
+    return NULL;
+  }
+  const struct pen_mailbox_output *found =
+      (const struct pen_mailbox_output *)(all + mailbox->outputs_offset) + index;
+  *output = (struct pen_samples){.name = found->name,
+                                 .dtype = pen_stored_dtypes[found->stored].name,
+                                 .dim_count = sizeof found->dim / sizeof *found->dim,
+                                 .dim = found->dim,
+                                 .data = all + found->offset};
+  return found->name;
+}
+
 int pen_session_generate(struct pen_session *session, const struct pen_generation *generation,
                          struct pen_generated *texts, uint32_t count) {
-  const int status = pen_client_begin(session);
+  const int status = pen_client_begin_alone(session, "generate");
   return status == 0 ? pen_client_generate(session, generation, texts, count) : status;
 }
 
@@ -166,7 +184,7 @@ const char *pen_session_weight(const struct pen_session *session, uint32_t index
 /* Sets which weight a request is of. */
 static int find_weight(struct pen_session *session, const char *name, uint64_t count) {
   struct pen_mailbox *mailbox = session->mailbox;
-  const int status = pen_client_begin(session);
+  const int status = pen_client_begin_alone(session, "weights");
   char shown[PEN_SHOWN_BYTES];
   uint32_t w = 0;
   if (status != 0) {

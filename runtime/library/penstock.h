@@ -4,8 +4,8 @@
  * pen_session_open() starts the ranks, as processes of this host, by that binary; none runs in the
  * caller's process, where no signal, affinity or exit handler is set. A session may be used from
  * any thread, by one call at a time. After pen_session_open() nothing here allocates but
- * pen_session_load(), and a step does not in the ranks either. Names and extents that a function
- * returns are the session's until it is loaded or closed.
+ * pen_session_load(), and in the ranks none of steps, evaluations, scores and texts does. Names and
+ * extents that a function returns are the session's until it is loaded or closed.
  *
  * Functions return 0, or what the command train would exit with (docs/contracts.md section 10): 64
  * for a mistake of the caller, 65 for samples that do not fit, 66 for what is absent, 73 and 74 for
@@ -23,6 +23,12 @@ extern "C" {
 
 #define PEN_API __attribute__((visibility("default")))
 
+/* With ranks on several hosts a program runs on each, and its session has the ranks of that host.
+ * All make the same calls, with the samples of the whole step, and wait for each other: else 65
+ * (other samples) or 64 (another call), with the host and the step. Scores, texts and weights are
+ * 64; outputs are where the last stage's ranks are. pen_session_close() waits for none, and ends
+ * the other sessions (75). */
+
 /* Which deployment: libpenstock-NAME.so has the object pen_library_NAME, with _ in place of what is
  * no letter or digit. Several may be in one process. */
 struct pen_library {
@@ -34,9 +40,10 @@ enum { PEN_SESSION_MESSAGE_BYTES = 1501 };
 /* The ranks of a deployment, with their weights and the state of the optimizer. */
 struct pen_session;
 
-/* A tensor of samples in the caller's memory, contiguous: (samples, ...). */
+/* A tensor of samples in memory, contiguous: (samples, ...). */
 struct pen_samples {
-  const char *name;  /* of the input; of families other than `described`: tokens, targets */
+  const char
+      *name; /* of the input, or output; of families other than `described`: tokens, targets */
   const char *dtype; /* as in safetensors: "I32", "I64", "F32", "BF16", "U8" */
   uint32_t dim_count;
   const uint64_t *dim; /* [dim_count], that of the samples first */
@@ -110,6 +117,13 @@ PEN_API int pen_session_evaluate(struct pen_session *session, const struct pen_s
  * `score_count`, or none. */
 PEN_API int pen_session_score(struct pen_session *session, const struct pen_samples *samples,
                               uint32_t count, double *log_probabilities, uint64_t score_count);
+
+/* The outputs (model.outputs) by their index, of the last step or evaluation: the name, and in
+ * *output a tensor (samples, tokens, width) in memory of the session, F32 or BF16, the samples in
+ * the order in which they were given. They change with the next call that reads samples; before
+ * the first one there are no samples. Null past the last. */
+PEN_API const char *pen_session_output(const struct pen_session *session, uint32_t index,
+                                       struct pen_samples *output);
 
 /* Continues texts, by the weights as they are: a text is that of generate --prompts with this seed
  * and these prompts. There are at most as many texts as a step of training has samples, and a text

@@ -4,17 +4,8 @@
 #include <string.h>
 
 #include "runtime/base/input_text.h"
-#include "runtime/base/safetensors_header.h"
+#include "runtime/base/stored_dtypes.h"
 #include "runtime/library/internal.h"
-
-static const struct {
-  const char *name;
-  unsigned bytes;
-} dtypes[] = {
-#define DTYPE(name, bytes) {#name, bytes},
-    PEN_STORED_DTYPE_LIST(DTYPE)
-#undef DTYPE
-};
 
 /* "[4, 16]" */
 static const char *shape_text(char text[PEN_SHOWN_BYTES], const struct pen_samples *samples) {
@@ -44,7 +35,7 @@ static const char *names_text(char text[PEN_SESSION_MESSAGE_BYTES],
 static uint32_t serving_dtype(const struct pen_mailbox_input *input,
                               const struct pen_samples *samples) {
   for (size_t i = 0; i < sizeof input->serving / sizeof *input->serving; i++) {
-    if (strcmp(samples->dtype, dtypes[input->serving[i]].name) == 0) {
+    if (strcmp(samples->dtype, pen_stored_dtypes[input->serving[i]].name) == 0) {
       return input->serving[i];
     }
   }
@@ -69,34 +60,17 @@ static const struct pen_samples *find(const struct pen_mailbox_input *input,
   return NULL;
 }
 
-static int64_t id_i32(const unsigned char *from) {
-  int32_t id;
-  memcpy(&id, from, sizeof id);
-  return id;
-}
-
-static int64_t id_i64(const unsigned char *from) {
-  int64_t id;
-  memcpy(&id, from, sizeof id);
-  return id;
-}
-
-static int64_t id_u8(const unsigned char *from) { return *from; }
-
-/* How an element is read as an id; null: it is none. */
-static int64_t (*const id_of[PEN_STORED_DTYPES])(const unsigned char *from) = {
-    [PEN_STORED_I32] = id_i32, [PEN_STORED_I64] = id_i64, [PEN_STORED_U8] = id_u8};
-
 static int check_ids(struct pen_session *session, const struct pen_mailbox_input *input,
                      const struct pen_samples *samples) {
   const uint32_t dtype = serving_dtype(input, samples);
   const unsigned char *from = samples->data;
-  const uint64_t count = id_of[dtype] == NULL ? 0 : samples->dim[0] * input->elements;
+  const uint64_t count =
+      pen_stored_dtypes[dtype].id == NULL ? 0 : samples->dim[0] * input->elements;
   const int64_t least = input->limit > 0 ? 0 : INT32_MIN,
                 most = input->limit > 0 ? (int64_t)input->limit - 1 : INT32_MAX;
   char allowed[PEN_IDS_TEXT_BYTES];
   for (uint64_t e = 0; e < count; e++) {
-    const int64_t id = id_of[dtype](from + e * dtypes[dtype].bytes);
+    const int64_t id = pen_stored_dtypes[dtype].id(from + e * pen_stored_dtypes[dtype].bytes);
     if ((id < least || id > most) && !(input->may_ignore && id == PEN_IGNORED_TARGET)) {
       return pen_client_fail(session, PEN_CLIENT_DATA, PEN_INPUT_HAS_OTHER_ID, PEN_CALLER_SAMPLES,
                              input->name, e % input->elements, e / input->elements, id,
@@ -161,7 +135,7 @@ static void copy_samples(const struct pen_session *session, const struct pen_sam
     const struct pen_samples *from = find(input, samples, count);
     input->given = serving_dtype(input, from);
     memcpy((unsigned char *)mailbox + input->offset, from->data,
-           from->dim[0] * input->elements * dtypes[input->given].bytes);
+           from->dim[0] * input->elements * pen_stored_dtypes[input->given].bytes);
   }
 }
 

@@ -1,5 +1,7 @@
 # runtime/rank: what one rank does
 libruntime_a_SOURCES += \
+  %reldir%/agreement.c \
+  %reldir%/agreement.h \
   %reldir%/evaluate.c \
   %reldir%/evaluate.h \
   %reldir%/rank.h \

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -42,41 +43,49 @@ static int lock(const char *path) {
   return 0;
 }
 
-/* On rank 0. The folder of --checkpoint has been locked by the command. */
-static void take_folder(const struct pen_rank *rank) {
+/* On rank 0. The folder of --checkpoint has been locked by the command. Returns why not, an exit
+ * status. */
+static int take_folder(const struct pen_rank *rank) {
   const struct pen_run *run = rank->run;
-  struct pen_mailbox *mailbox = run->options->mailbox;
+  const struct pen_mailbox *mailbox = run->options->mailbox;
   const bool is_own =
       run->checkpoints.inode != 0 && pen_folder_is(mailbox->path, &run->checkpoints);
+  int status = 0;
   pen_unseal();
   if (!is_own && lock(mailbox->path) != 0) {
-    mailbox->status = PEN_EXIT_CANNOT_CREATE;
+    status = PEN_EXIT_CANNOT_CREATE;
     pen_warn("%s: %s; step %" PRIu64 " is not saved, training continues", mailbox->path,
              errno == EWOULDBLOCK ? "another run saves there" : strerror(errno),
              rank->vm->optimizer_step);
   }
   pen_seal();
+  return status;
 }
 
 bool pen_request_save(struct pen_rank *rank) {
   struct pen_mailbox *mailbox = rank->run->options->mailbox;
+  struct pen_rank_state *first = &rank->run->shared.ranks[0];
   struct pen_arena_view view;
-  int status;
   if (rank->endpoint.global == 0) {
-    take_folder(rank);
+    atomic_store(&first->answer, (uint32_t)take_folder(rank));
   }
   if (!pen_endpoint_barrier(&rank->endpoint)) {
     return false;
   }
-  if (mailbox->status != 0) {
-    return true;
-  }
-  const struct pen_saving saving = pen_rank_saving(rank, mailbox->path, &view);
-  if (!pen_save(&rank->endpoint, &saving, &status)) {
-    return false;
+  int status = (int)atomic_load(&first->answer);
+  if (status == 0) {
+    const struct pen_saving saving = pen_rank_saving(rank, mailbox->path, &view);
+    if (!pen_save(&rank->endpoint, &saving, &status)) {
+      return false;
+    }
   }
   if (rank->endpoint.global == rank->run->local.first) {
     mailbox->status = status;
+    if (status != 0 && mailbox->message[0] == '\0') { /* a rank of another host has said why */
+      snprintf(mailbox->message, sizeof mailbox->message,
+               "penstock: step %" PRIu64 " is not saved, training continues: another host says why",
+               rank->vm->optimizer_step);
+    }
   }
   return true;
 }

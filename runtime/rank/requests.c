@@ -6,6 +6,7 @@
 #include "runtime/base/mailbox.h"
 #include "runtime/comm/step_stats.h"
 #include "runtime/exec/op_hook.h"
+#include "runtime/rank/agreement.h"
 #include "runtime/rank/evaluate.h"
 #include "runtime/rank/request_save.h"
 #include "runtime/rank/samples.h"
@@ -13,8 +14,9 @@
 
 static const uint64_t sleep_ns = 100 * 1000000ull; /* between two looks at the run's end */
 
-/* Waits for the next request: no stall, as long as it may be. */
-static bool await_request(struct pen_rank *rank) {
+/* Waits for the next request, on several hosts until all callers have one: no stall, as long as it
+ * may be. */
+static bool await_request(struct pen_rank *rank, bool *agreed) {
   const struct pen_shared *shared = &rank->run->shared;
   struct pen_mailbox *mailbox = rank->run->options->mailbox;
   _Atomic uint32_t *phase = &rank->endpoint.self->phase;
@@ -27,8 +29,12 @@ static bool await_request(struct pen_rank *rank) {
       pen_shared_abort(shared, PEN_EXIT_LOST);
     }
   }
-  atomic_store(phase, PEN_PHASE_STEPS);
   rank->requests += came;
+  *agreed = true;
+  if (came && rank->run->plan->host_count > 1) {
+    came = pen_callers_agree(rank, agreed);
+  }
+  atomic_store(phase, PEN_PHASE_STEPS);
   return came;
 }
 
@@ -36,9 +42,9 @@ static bool await_request(struct pen_rank *rank) {
 static bool evaluate(struct pen_rank *rank) {
   const struct pen_run *run = rank->run;
   struct pen_vm *training = rank->vm;
-  const struct pen_log *log = &rank->evaluation_log;
+  struct pen_mailbox *mailbox = run->options->mailbox;
   const uint64_t first = rank->run_step;
-  pen_named_inputs_take(run->library->named, run->options->mailbox);
+  pen_named_inputs_take(run->library->named, mailbox);
   pen_between_start(rank, 1);
   rank->vm = &rank->vms[run->buckets.count + run->evaluation.buckets.count - 1];
   const struct pen_command_hooks *hooks = run->evaluation.hooks;
@@ -48,13 +54,19 @@ static bool evaluate(struct pen_rank *rank) {
     pen_between_stops(rank);
     going = pen_between_end(rank, 1);
   }
+  const uint64_t losses = rank->vm->data.step_losses;
   rank->vm = training;
   if (going && rank->endpoint.global == 0) {
     rank->log.before += rank->run_step - first;
     pen_log_start(&rank->log);
-    run->options->mailbox->step = (struct pen_mailbox_step){
-        .loss = pen_evaluated_of(run->plan, log->loss_sum, log->target_count, 1).loss,
-        .targets = log->target_count,
+  }
+  if (going && rank->endpoint.global == run->local.first) {
+    const double *stats = pen_endpoint_step_stats(&rank->endpoint, first);
+    going = pen_endpoint_gather(&rank->endpoint, first);
+    mailbox->step = (struct pen_mailbox_step){
+        .loss =
+            pen_evaluated_of(run->plan, pen_step_stats_loss_sum(run->plan, stats), losses, 1).loss,
+        .targets = losses,
         .step = training->optimizer_step};
   }
   return going;
@@ -104,7 +116,12 @@ bool pen_requests_serve(struct pen_rank *rank, bool *step) {
     rank->vm->optimizer_step = rank->run->first_step;
     pen_mailbox_answer(mailbox); /* it can make a step */
   }
-  while (await_request(rank)) {
+  bool agreed;
+  while (await_request(rank, &agreed)) {
+    if (!agreed) {
+      pen_mailbox_answer(mailbox);
+      continue;
+    }
     if (served[mailbox->request] == NULL) {
       *step = mailbox->request == PEN_REQUEST_STEP;
       pen_named_inputs_take(rank->run->library->named, mailbox);

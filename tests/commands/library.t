@@ -41,20 +41,20 @@ is "each exported symbol begins with pen_" "$(nm -D --defined-only libpenstock-f
 ok "named: a plan" build named named.cfg
 ok "named trains" train_bits named --data all.safetensors --steps 3
 as_train named idx:I64 targets:I32
-ok "two: a plan" build two named.cfg -s pipeline.ranks=2 -s pipeline.stages_per_rank=2 -s 'pipeline.schedule="interleaved"'
+ok "two: a plan" build two named.cfg -s 'model.outputs=["logits"]' -s pipeline.ranks=2 -s pipeline.stages_per_rank=2 -s 'pipeline.schedule="interleaved"'
 ok "two trains" train_bits two --data all.safetensors --steps 3
 as_train two idx:I32 targets:I32
 
-# ---- after the first step neither the program nor the ranks allocate, map, open or start anything ----
+# ---- after the first step, evaluation, scores and text neither the program nor the ranks allocate, map, open or start anything ----
 forbidden='brk|mmap|munmap|mremap|clone|clone3|fork|vfork|open|openat|openat2|creat|mprotect|madvise|memfd_create'
 if command -v strace >/dev/null && strace -o trace true 2>/dev/null; then
-  traced() { strace -f -o trace ./two.loop data.bin 16 idx:I32 targets:I32 20 traced --log traced.log >found; }
+  traced() { strace -f -o trace ./two.loop data.bin 16 idx:I32 targets:I32 20esgo traced --log traced.log >found 2>more; }
   ok "a program under strace" traced
   awk '/ write\(1, "/ { lines++ } lines > 0 && lines < 20' trace >steps
   is "strace saw the program's steps and those of the ranks" "$(grep -c ' write(1, "' steps) $(grep -c ' write(.*"{\\"step\\":' steps)" "19 19"
-  is "no forbidden system call between steps" "$(grep -Ec " ($forbidden)\(" steps)" 0
+  is "no forbidden system call in steps, evaluations, scores and texts" "$(grep -Ec " ($forbidden)\(" steps)" 0
 else
-  skip "no forbidden system call between steps" "no strace here"
+  skip "no forbidden system call in steps, evaluations, scores and texts" "no strace here"
 fi
 
 # ---- errors are values ----

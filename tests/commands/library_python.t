@@ -1,8 +1,8 @@
 #!/bin/sh
-# library_python.t: the loop of the README by tools/python/penstock.py has the losses of train; errors have train's status and message.
+# library_python.t: the loop of the README by tools/python/penstock.py has the losses of train; errors have train's status and message; a loop of
+# GRPO by two libraries raises its reward.
 . "${top_srcdir:-.}/tests/support/lib.sh"
-python=${PYTHON:-python3}
-"$python" -c 'import numpy' 2>/dev/null || skip_all "no numpy"
+find_python 'import numpy' "${PYTHON:-python3}" || skip_all "no Python with numpy here: set PEER"
 cd "$scratch" || exit 99
 . "$top_srcdir/tests/support/library.sh"
 make_tokens text.bin 199 # of windows of 16, three steps of four
@@ -14,7 +14,7 @@ pipeline = { ranks = 2; microbatches = 2; schedule = "1f1b"; };
 END
 PYTHONPATH=$top_srcdir/tools/python PYTHONDONTWRITEBYTECODE=1
 export PYTHONPATH PYTHONDONTWRITEBYTECODE
-ok "a plan" build mine mine.cfg
+ok "a plan" build mine mine.cfg -s 'model.outputs=["logits"]'
 ok "a library" library mine
 ok "it trains" train_bits mine --data text.bin --steps 3
 awk '/^    import numpy, penstock/ { on = 1 } /^[^ ]/ { on = 0 } on' "$top_srcdir/README.md" | sed 's/^    //; s/128/16/' >loop.py
@@ -25,6 +25,7 @@ log_field mine.log grad_norm | paste -d ' ' losses - >wanted
 same_numbers() { "$python" -c 'import sys; a, b = ([float(x) for x in open(f).read().split()] for f in sys.argv[1:]); sys.exit(a != b or len(a) != 6)' "$1" "$2"; }
 ok "losses and norms are those of train" same_numbers found wanted
 ok "the model of train" cmp loop/latest/model.safetensors mine.ckpt/latest/model.safetensors
+./mine eval --data text.bin --checkpoint loop --steps 2 --quiet --outputs outputs.safetensors >evaluated
 cat >calls.py <<'END'
 import numpy, penstock
 
@@ -35,26 +36,37 @@ def refused(call):
         print(error.status, error.message)
 
 windows = {name: numpy.zeros((4, 16), numpy.int64) for name in ("tokens", "targets")}
+data = numpy.fromfile("text.bin", numpy.uint16, offset=1024).astype(numpy.int32)
+given = [{"tokens": data[first : first + 64].reshape(4, 16), "targets": data[first + 1 : first + 65].reshape(4, 16)} for first in (0, 64)]
+
+def numbers(found):
+    assert found.pop("logits").shape == (4, 16, 256)
+    return found
+
 refused(lambda: penstock.open("libpenstock-mine.so", options=["--steps", "3"]))
 with penstock.open("libpenstock-mine.so", seed=7) as run:
     run.load("loop")
-    loaded = run.evaluate(windows)
+    loaded = numbers(run.evaluate(windows))
     scores = run.score(windows)
     assert scores.shape == (4, 16) and abs(scores.mean() + loaded["loss"]) < 1e-6
+    found = [run.evaluate(samples)["logits"] for samples in given]
+    assert b"".join(logits.tobytes() for logits in found) == open("outputs.safetensors", "rb").read()[-8 * 16 * 256 * 4 :]
     name = "model.norm.weight"
     run.set_weights(name, run.weights(name) * 2)
     assert (run.weights(name) > 1).all() and run.weights(name).shape == run.shapes[name] == (32,)
-    assert run.evaluate(windows) != loaded and loaded["tokens"] == 64
+    assert numbers(run.evaluate(windows)) != loaded and loaded["tokens"] == 64
     refused(lambda: run.step({"tokens": numpy.zeros((2, 16), numpy.int64)}))
-    before = run.step(windows)
+    before = numbers(run.step(windows))
     run.load("loop")
-    assert run.evaluate(windows) == loaded
+    assert numbers(run.evaluate(windows)) == loaded
+    assert (run.step(given[0])["logits"] == found[0]).all()
+    run.load("loop")
     one, two = run.generate([[65, 66, 67], [68]], 10, temperature=0)
     assert one.shape == (10,) and (run.generate([[68], [69]], 4, temperature=0)[0] == two[:4]).all()
     run.load("loop")
     assert run.generate([[68]], 10, temperature=0, end_of_text=int(two[2]))[0].tolist() == two[: two.tolist().index(two[2]) + 1].tolist()
     run.set_weights(name, run.weights(name) * 2)
-    assert run.step(windows) == before
+    assert numbers(run.step(windows)) == before
     run.learning_rate = 0.5
     run.step(windows)
     print(run.learning_rate)
@@ -64,4 +76,31 @@ is "calls end" $? 0
 is "with their results" "$(cat found)" "64 penstock: --steps: not with a library, whose caller gives each step's samples
 65 penstock: samples: input tokens: 2 samples, and a step reads 4
 0.5"
+
+# ---- GRPO, by the libraries of two models with the same weights ----
+cp "$top_srcdir/tests/models/grpo.json" policy.json
+"$python" - <<'END'
+import json
+model = json.load(open("policy.json"))
+model["inputs"] = model["inputs"][:2]
+del model["shares"]
+head = model["kinds"]["head"]
+head["ops"] = [head["ops"][0], ["CROSS_ENTROPY", ["logits", "taken", "taken.share"], {}, ["loss"]]]
+json.dump(model, open("texts.json", "w"))
+END
+# described NAME RANKS: the model NAME.json and its library.
+described() {
+  cat >"$1.cfg" <<END
+model = { family = "described"; description = "$1.json"; sequence = 16; };
+batch = { microbatch = 4; };
+optimizer = { learning_rate = 2e-2; steps = 1000; };
+pipeline = { ranks = $2; microbatches = 4; schedule = "1f1b"; };
+END
+  build "$1" "$1.cfg" && library "$1"
+}
+ok "a policy" described policy 2
+ok "the same model with cross entropy" described texts 1
+"$python" "$top_srcdir/tests/commands/library_grpo.py" >rewards 2>&1
+is "the loop ends" $? 0
+ok "its reward rises" awk 'NR <= 5 { first += $1 / 5 } NR > 20 { last += $1 / 5 } END { print "# from " first " to " last; exit !(NR == 25 && last > first + 0.4) }' rewards
 finish

@@ -54,6 +54,7 @@ COMMAND_TESTS = \
   %reldir%/joint_costs.t \
   %reldir%/launchers.t \
   %reldir%/library.t \
+  %reldir%/library_hosts.t \
   %reldir%/library_python.t \
   %reldir%/limits.t \
   %reldir%/log.t \
@@ -128,6 +129,7 @@ EXTRA_DIST += $(COMMAND_TESTS) \
   %reldir%/csv_torch.py \
   %reldir%/described_torch.py \
   %reldir%/losses_torch.py \
+  %reldir%/library_grpo.py \
   %reldir%/families_torch.py \
   %reldir%/report_damage.py \
   %reldir%/report_page.py \

@@ -1,10 +1,13 @@
 /* library_loop.c: a program that trains by a library, which a test links it with (-DLIBRARY=NAME):
  *
- *     library_loop TOKENS SEQUENCE NAME:DTYPE NAME:DTYPE STEPS FOLDER [OPTION...]
+ *     library_loop TOKENS SEQUENCE NAME:DTYPE NAME:DTYPE STEPS[MORE] FOLDER [OPTION...]
  *
  * The samples are the windows of a token file of llm.c's format, from its first on, as the two
  * named inputs, tokens and targets. Each step prints loss and gradient norm; then the state is
- * saved. */
+ * saved in the folder, unless that is "". MORE is what else is done after each step, in letters: e
+ * evaluates the same samples and prints the loss on standard error, o looks at an output, s scores
+ * them, g continues a text, r sets the learning rate; c continues after samples that others do not
+ * give; l loads the folder when it was saved and evaluates the last samples. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +15,7 @@
 
 #include "penstock.h"
 
-enum { HEADER_BYTES = 1024 };
+enum { HEADER_BYTES = 1024, DIFFERS = 65 };
 
 #define JOINED(a, b) a##b
 #define LIBRARY_OBJECT(name) JOINED(pen_library_, name)
@@ -67,6 +70,49 @@ static void fill(struct input *input, const uint16_t *tokens, uint64_t first_win
   }
 }
 
+static void evaluate(struct pen_session *session, const struct pen_samples samples[2]) {
+  double loss;
+  uint64_t targets;
+  fail(pen_session_evaluate(session, samples, 2, &loss, &targets), pen_session_message(session));
+  fprintf(stderr, "evaluated %.17g %" PRIu64 "\n", loss, targets);
+}
+
+static void generate(struct pen_session *session) {
+  uint32_t tokens[16] = {65, 66};
+  struct pen_generated text = {tokens, 2};
+  const struct pen_generation by = {.tokens = 4,
+                                    .temperature = 0.8,
+                                    .top_p = 1,
+                                    .repetition_penalty = 1,
+                                    .seed = 7,
+                                    .end_of_text = -1};
+  fail(pen_session_generate(session, &by, &text, 1), pen_session_message(session));
+}
+
+/* What else a session is asked for between two steps, with samples of both inputs. */
+static void ask_more(struct pen_session *session, const struct pen_samples samples[2],
+                     const char *more) {
+  static double scores[1 << 12];
+  const uint64_t count = pen_session_samples(session, PEN_SESSION_SCORES);
+  struct pen_samples output;
+  if (strchr(more, 'e') != NULL) {
+    evaluate(session, samples);
+  }
+  if (strchr(more, 's') != NULL) {
+    fail(pen_session_score(session, samples, 2, scores, count), pen_session_message(session));
+  }
+  if (strchr(more, 'g') != NULL) {
+    generate(session);
+  }
+  if (strchr(more, 'r') != NULL) {
+    fail(pen_session_set_learning_rate(session, 0.5), pen_session_message(session));
+  }
+  if (strchr(more, 'o') != NULL &&
+      (pen_session_output(session, 0, &output) == NULL || output.dim[0] != samples->dim[0])) {
+    fail(1, "no output");
+  }
+}
+
 int main(int argc, char **argv) {
   char message[PEN_SESSION_MESSAGE_BYTES];
   struct pen_session *session;
@@ -81,17 +127,31 @@ int main(int argc, char **argv) {
   const uint16_t *tokens = read_tokens(argv[1]);
   struct input inputs[] = {input_of(argv[3], samples, strtoull(argv[2], NULL, 10), 0),
                            input_of(argv[4], samples, strtoull(argv[2], NULL, 10), 1)};
-  for (uint64_t s = 0; s < strtoull(argv[5], NULL, 10); s++) {
-    struct pen_samples given[2];
+  struct pen_samples given[2];
+  char *more;
+  const uint64_t steps = strtoull(argv[5], &more, 10);
+  for (uint64_t s = 0; s < steps; s++) {
     for (int i = 0; i < 2; i++) {
       fill(&inputs[i], tokens, s * samples);
       given[i] = inputs[i].samples;
       given[i].dim = inputs[i].dim;
     }
-    fail(pen_session_step(session, given, 2, &step), pen_session_message(session));
+    const int status = pen_session_step(session, given, 2, &step);
+    if (status == DIFFERS && strchr(more, 'c') != NULL) {
+      fprintf(stderr, "%s\n", pen_session_message(session));
+      continue;
+    }
+    fail(status, pen_session_message(session));
+    ask_more(session, given, more);
     printf("%.17g %.17g\n", step.loss, step.grad_norm);
   }
-  fail(pen_session_save(session, argv[6]), pen_session_message(session));
+  if (argv[6][0] != '\0') {
+    fail(pen_session_save(session, argv[6]), pen_session_message(session));
+  }
+  if (strchr(more, 'l') != NULL) {
+    fail(pen_session_load(session, argv[6]), pen_session_message(session));
+    evaluate(session, given);
+  }
   pen_session_close(session);
   return 0;
 }

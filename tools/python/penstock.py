@@ -76,6 +76,7 @@ _FUNCTIONS = {  # of penstock.h: the result, then the parameters
     "step": [ctypes.c_int, _SESSION, ctypes.POINTER(_Samples), ctypes.c_uint32, ctypes.POINTER(_Step)],
     "evaluate": [ctypes.c_int, _SESSION, ctypes.POINTER(_Samples), ctypes.c_uint32, ctypes.POINTER(ctypes.c_double), ctypes.POINTER(ctypes.c_uint64)],
     "score": [ctypes.c_int, _SESSION, ctypes.POINTER(_Samples), ctypes.c_uint32, _DOUBLES, ctypes.c_uint64],
+    "output": [ctypes.c_char_p, _SESSION, ctypes.c_uint32, ctypes.POINTER(_Samples)],
     "generate": [ctypes.c_int, _SESSION, ctypes.POINTER(_Generation), ctypes.POINTER(_Text), ctypes.c_uint32],
     "set_learning_rate": [ctypes.c_int, _SESSION, ctypes.c_double],
     "weight": [ctypes.c_char_p, _SESSION, ctypes.c_uint32, ctypes.POINTER(ctypes.c_uint32), ctypes.POINTER(ctypes.POINTER(ctypes.c_uint64))],
@@ -137,16 +138,26 @@ class Run:
             to.name, to.dtype, to.dim_count, to.dim, to.data = key.encode(), dtype, array.ndim, dims, array.ctypes.data
         self._call(name, given, len(kept), *results)
 
+    def _outputs(self):
+        """Of the last step or evaluation, by name: (samples, tokens, width), those of bf16 as float32."""
+        outputs, found = {}, _Samples()
+        while name := self._library.pen_session_output(self._session, len(outputs), ctypes.byref(found)):
+            is_bf16 = found.dtype == b"BF16"
+            array = numpy.empty([found.dim[i] for i in range(found.dim_count)], numpy.uint16 if is_bf16 else numpy.float32)
+            ctypes.memmove(array.ctypes.data, found.data, array.nbytes)
+            outputs[name.decode()] = (array.astype(numpy.uint32) << 16).view(numpy.float32) if is_bf16 else array
+        return outputs
+
     def step(self, arrays):
         step = _Step()
         self._with_samples("step", arrays, ctypes.byref(step))
         self._rate = step.learning_rate
-        return {"loss": step.loss, "grad_norm": step.grad_norm}
+        return {"loss": step.loss, "grad_norm": step.grad_norm, **self._outputs()}
 
     def evaluate(self, arrays):
         loss, targets = ctypes.c_double(), ctypes.c_uint64()
         self._with_samples("evaluate", arrays, ctypes.byref(loss), ctypes.byref(targets))
-        return {"loss": loss.value, "tokens": targets.value}
+        return {"loss": loss.value, "tokens": targets.value, **self._outputs()}
 
     def score(self, arrays):
         """ln p of each target, (samples, tokens); nan where it is ignored."""

@@ -1,0 +1,101 @@
+/* agreement.c: compares requests of the library over several hosts (see agreement.h).
+ *
+ * The first rank of each command writes what its caller asks for, before the barrier in which all
+ * ranks wait for all callers; then each rank compares. A rank that is one request ahead of another
+ * writes to the other of two places: it cannot be two ahead, since each request has its barrier. */
+#include "runtime/rank/agreement.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "runtime/base/check.h"
+#include "runtime/base/crc32.h"
+#include "runtime/base/mailbox.h"
+#include "runtime/base/stored_dtypes.h"
+
+static uint64_t checksum(const struct pen_rank *rank, enum pen_samples_use use) {
+  const struct pen_mailbox *mailbox = rank->run->options->mailbox;
+  const unsigned char *all = rank->run->library->all;
+  uint32_t crc = 0;
+  for (uint32_t i = 0; i < mailbox->input_count; i++) {
+    const struct pen_mailbox_input *input = &mailbox->inputs[i];
+    const struct pen_stored_dtype *dtype = &pen_stored_dtypes[input->given];
+    crc = pen_crc32(crc, dtype->name, strlen(dtype->name));
+    crc =
+        pen_crc32(crc, all + input->offset, mailbox->samples[use] * input->elements * dtype->bytes);
+  }
+  return crc;
+}
+
+static struct pen_asked asked_of(const struct pen_rank *rank) {
+  const struct pen_mailbox *mailbox = rank->run->options->mailbox;
+  struct pen_asked asked = {.request = mailbox->request + UINT64_C(1)};
+  memcpy(&asked.learning_rate, &mailbox->learning_rate, sizeof asked.learning_rate);
+  if (mailbox->request == PEN_REQUEST_STEP) {
+    asked.samples = checksum(rank, PEN_SAMPLES_OF_STEP);
+  } else if (mailbox->request == PEN_REQUEST_EVALUATE) {
+    asked.samples = checksum(rank, PEN_SAMPLES_OF_EVALUATION);
+  }
+  return asked;
+}
+
+/* Null: nothing. */
+static const char *difference(const struct pen_asked *a, const struct pen_asked *b) {
+  return a->request != b->request               ? "makes another call"
+         : a->samples != b->samples             ? "gives other samples"
+         : a->learning_rate != b->learning_rate ? "has another learning rate"
+                                                : NULL;
+}
+
+/* In one rank of each command. */
+static void report(const struct pen_rank *rank, uint32_t other, const char *what, int status) {
+  const struct pen_rank_state *ranks = rank->run->shared.ranks;
+  struct pen_mailbox *mailbox = rank->run->options->mailbox;
+  const bool steps = mailbox->request == PEN_REQUEST_STEP && status == PEN_EXIT_DATA;
+  mailbox->status = status;
+  snprintf(mailbox->message, sizeof mailbox->message,
+           "penstock: %sstep %" PRIu64 ": host %s %s than host %s", steps ? "" : "after ",
+           rank->vm->optimizer_step + steps, ranks[other].host, what, ranks[0].host);
+}
+
+/* From then on its ranks arrive at no barrier. */
+static void fail_if_closed(const struct pen_run *run, uint32_t place) {
+  const struct pen_rank_state *ranks = run->shared.ranks;
+  for (uint32_t r = 0; r < run->shared.process_count; r++) {
+    if (ranks[r].asked[place].request == PEN_REQUEST_CLOSE + 1) {
+      pen_fail(PEN_EXIT_LOST, "host %s has closed its session", ranks[r].host);
+    }
+  }
+}
+
+bool pen_callers_agree(struct pen_rank *rank, bool *agreed) {
+  const struct pen_run *run = rank->run;
+  const struct pen_rank_state *ranks = run->shared.ranks;
+  const struct pen_mailbox *mailbox = run->options->mailbox;
+  const uint32_t place = rank->requests % 2;
+  const bool first = rank->endpoint.global == run->local.first;
+  *agreed = true;
+  if (first) {
+    rank->endpoint.self->asked[place] = asked_of(rank);
+  }
+  if (mailbox->request == PEN_REQUEST_CLOSE) {
+    pen_futex_counter_increment(&rank->endpoint.self->arrived);
+    pen_shared_notify(&run->shared);
+    return true;
+  }
+  if (!pen_endpoint_barrier(&rank->endpoint)) {
+    return false;
+  }
+  fail_if_closed(run, place);
+  for (uint32_t r = 0; r < run->shared.process_count && *agreed; r++) {
+    const struct pen_asked *asked = &ranks[r].asked[place];
+    const char *what = asked->request == 0 ? NULL : difference(asked, &ranks[0].asked[place]);
+    *agreed = what == NULL;
+    if (what != NULL && first) {
+      report(rank, r, what,
+             asked->request != ranks[0].asked[place].request ? PEN_EXIT_USAGE : PEN_EXIT_DATA);
+    }
+  }
+  return true;
+}
