@@ -179,6 +179,46 @@ def programs():
     return Programs()
 
 
+# ---- PyTorch's own layers ----
+
+class Attended(nn.Module):
+    """nn.MultiheadAttention, with the weights that it averages or without."""
+
+    def __init__(self, first, **others):
+        super().__init__()
+        self.attention, self.others, self.first = nn.MultiheadAttention(WIDTH, 4, dropout=0.1, batch_first=first), others, first
+
+    def forward(self, x, src_mask=None, is_causal=False):
+        x = x if self.first else x.transpose(0, 1)
+        y = x + self.attention(x, x, x, attn_mask=src_mask if self.first else None, **self.others)[0]
+        return y if self.first else y.transpose(0, 1)
+
+
+class Standard(nn.Module):
+    """Layers that see all tokens or those before, with batch or sequence as their first dim."""
+
+    def __init__(self):
+        super().__init__()
+        layer = lambda **others: nn.TransformerEncoderLayer(WIDTH, 4, 48, **others)
+        self.embed, self.head = nn.Embedding(TOKENS, WIDTH), nn.Linear(WIDTH, TOKENS)
+        self.layers = nn.ModuleList([
+            layer(batch_first=True, norm_first=True, activation="gelu"), Attended(True), Attended(False, need_weights=False), layer(batch_first=True)])
+        self.encoder = nn.TransformerEncoder(layer(activation=F.gelu), 2, norm=nn.LayerNorm(WIDTH))
+
+    def forward(self, tokens, targets):
+        x = self.embed(tokens)
+        mask = nn.Transformer.generate_square_subsequent_mask(tokens.shape[1])
+        for layer in self.layers:
+            x = layer(x, src_mask=mask, is_causal=True)
+        x = self.encoder(x.transpose(0, 1), mask=mask)
+        return F.cross_entropy(self.head(x).transpose(0, 1).flatten(0, 1), targets.flatten())
+
+
+def standard():
+    torch.manual_seed(5)
+    return Standard()
+
+
 # ---- transformers: the sizes of tests/models ----
 
 SIZES = {"vocab_size": TOKENS, "hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 4, "num_key_value_heads": 2,

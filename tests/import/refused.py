@@ -129,10 +129,10 @@ def over_tokens(layer, x):
 
 
 def heads(layer, x):
-    q = layer.up(x).view(*x.shape[:2], 2, WIDTH // 2).transpose(1, 2)
-    #> attention without a mask
+    q = layer.up(x).view(*x.shape[:2], 2, WIDTH // 2)
+    #> q is not of (batch, heads, sequence, head_dim)
     y = F.scaled_dot_product_attention(q, q, q)
-    return layer.down(y.transpose(1, 2).flatten(2))
+    return layer.down(y.flatten(2))
 
 
 def scaled(layer, x):

@@ -12,15 +12,16 @@ TABLES_DIFFER = 2e-6
 
 
 def window_of(mask, is_causal, sequence):
-    """How many tokens a query sees, itself included; 0: all before it."""
+    """How many tokens a query sees, itself included; 0: all before it; None: all of the sequence."""
     if mask is None:
-        needs(is_causal, "attention without a mask; Penstock's is causal")
-        return 0
+        return 0 if is_causal else None
     seen = sees(mask)
     needs(seen is not None and seen.shape[-2:] in ((sequence, sequence), (1, sequence)), "a mask of other values than 0 and minus infinity")
     seen = seen.expand(*seen.shape[:-2], sequence, sequence).reshape(-1, sequence, sequence)
     needs(torch.equal(seen, seen[:1].expand_as(seen)), "a mask that differs between sequences or heads")
     seen = seen[0] & causal(sequence, sequence) if is_causal else seen[0]
+    if bool(seen.all()):
+        return None
     window = int(seen[-1].sum())
     needs(torch.equal(seen, causal(sequence, window)), "a mask that is neither causal nor a window")
     return 0 if window == sequence else window

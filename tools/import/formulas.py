@@ -54,6 +54,16 @@ def attention(at, q, k, v, starts):
     return (scores.masked_fill(~seen, float("-inf")).softmax(-1) @ v).transpose(1, 2).flatten(2)
 
 
+def attention_full(at, q, k, v, mask=None):
+    """0 where a query sees no key."""
+    q, k, v = (heads(x, at["head_dim"]).transpose(1, 2) for x in (q, k, v))
+    k, v = (x.repeat_interleave(at["heads"] // at["kv_heads"], 1) for x in (k, v))
+    scores = (q @ k.transpose(-1, -2)) * at["head_dim"] ** -0.5
+    if mask is not None:
+        scores = scores.masked_fill(mask[:, None, None] == 0, float("-inf"))
+    return (scores.softmax(-1).nan_to_num() @ v).transpose(1, 2).flatten(2)
+
+
 def cross_entropy(at, logits, targets, share):
     losses = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORED, reduction="sum")
     return losses * share
@@ -93,6 +103,7 @@ FORMULAS = {
     "ROPE_TABLE": rope_table,
     "ROPE": rope,
     "ATTENTION": attention,
+    "ATTENTION_FULL": attention_full,
     "SWIGLU": lambda at, gate, up: gate * torch.sigmoid(gate) * up,
     "GEGLU": lambda at, gate, up: F.gelu(gate, approximate="tanh") * up,
     "GELU": lambda at, x: F.gelu(x),

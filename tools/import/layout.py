@@ -28,8 +28,10 @@ def operands_of(maker, **given):
 
 def rows(maker):
     """Of a value that lies token by token, the last dim changed or not."""
-    needs(maker.value("x").is_plain, "it reads a value whose heads are transposed")
-    return plain(maker.add(operands_of(maker)), maker.shape)
+    x = maker.value("x")
+    needs(x.is_plain or x.last_is_last, "it reads a value whose heads are transposed")
+    made = maker.add(operands_of(maker))
+    return plain(made, maker.shape) if x.is_plain else replace(x, output=made, shape=x.shape[:-1] + maker.shape[-1:])
 
 
 def product(maker):
@@ -38,24 +40,23 @@ def product(maker):
     made = rows(maker)
     if bias is None:
         return made
-    return plain(maker.add([made.output, maker.weight(".bias")], {}, row="BIAS"), maker.shape)
+    return replace(made, output=maker.add([made.output, maker.weight(".bias")], {}, row="BIAS"))
 
 
 def norm(maker):
     """Over the last dim, of which the gain has the extent."""
     x = maker.value("x")
-    needs(x.repeat == 1 and x.axes[-1] == len(x.shape) - 1, "a norm over another dim than the last")
+    needs(x.last_is_last, "a norm over another dim than the last")
     needs(maker.weight_shape(".gain") == (x.shape[-1],), "a gain that is not as long as the last dim")
-    return Value(maker.add(operands_of(maker), maker.attributes()), x.shape, x.axes)
+    return replace(x, output=maker.add(operands_of(maker), maker.attributes()))
 
 
 def elementwise(maker):
     values = [maker.value(name) for name in maker.pattern.operands.split()]
     first = values[0]
     for value in values:
-        same = value.is_plain and first.is_plain or (value.shape, value.axes) == (first.shape, first.axes)
-        needs(value.repeat == 1 and same and value.logical == maker.shape, "values of different shapes")
-    return Value(maker.add(operands_of(maker), maker.attributes()), first.shape, first.axes)
+        needs(value.repeat == 1 and value.lies_like(first) and value.logical == maker.shape, "values of different shapes")
+    return replace(first, output=maker.add(operands_of(maker), maker.attributes()))
 
 
 def have_one_shape(bound):
@@ -71,14 +72,13 @@ def pointwise(maker):
     needs(whole, "no operand has the shape of the result")
     first = whole[0]
     for value in values.values():
-        same = value.is_plain and first.is_plain or (value.shape, value.axes) == (first.shape, first.axes)
-        needs(value.repeat == 1 and (same if value.logical == maker.shape else first.is_plain and is_column(maker, value)), "values of different shapes")
+        needs(value.repeat == 1 and (value.lies_like(first) if value.logical == maker.shape else first.is_plain and is_column(maker, value)), "values of different shapes")
     for weight in steps.operands:
         if isinstance(weight, Weight):
             check_row(maker, maker.weight_shapes[weight.name], first)
     steps.operands = [values[each].output if each in values else each for each in steps.operands]
     needs(steps.fits(first.output.width, maker.weight_shapes), "weights, or values of one element for each token, that one program cannot have")
-    return Value(maker.add(steps.operands, {"program": steps.program()}), first.shape, first.axes)
+    return replace(first, output=maker.add(steps.operands, {"program": steps.program()}))
 
 
 def is_column(maker, value):
@@ -89,7 +89,7 @@ def is_column(maker, value):
 
 def check_row(maker, shape, first):
     needs(len(shape) < 2, "a weight of several dims beside a value")
-    needs(shape in ((), (1,)) or shape == maker.shape[-1:] and first.axes[-1] == len(first.shape) - 1, "a weight that is not as long as the last dim")
+    needs(shape in ((), (1,)) or shape == maker.shape[-1:] and first.last_is_last, "a weight that is not as long as the last dim")
 
 
 def of_row(maker, read=None):
@@ -110,7 +110,7 @@ def length(maker):
 def division(maker):
     x = maker.value("x")
     needs(x.repeat == 1, "heads that are repeated")
-    return Value(maker.add(operands_of(maker), {"factor": 1 / maker.bound["#divisor"]}), x.shape, x.axes)
+    return replace(x, output=maker.add(operands_of(maker), {"factor": 1 / maker.bound["#divisor"]}))
 
 
 def bias(maker):
@@ -136,7 +136,7 @@ def position(maker, row=None):
 
 
 def heads_of(maker, name, axes):
-    """A value of (batch, sequence, heads, head_dim) whose axes the user has in that order."""
+    """A value of (batch, sequence, heads, head_dim) whose axes the user has in that order, batch and heads as one dim or as two."""
     value = maker.value(name)
     tokens = (maker.graph.batch, maker.graph.sequence)
     needs(len(value.shape) == 4 and value.shape[:2] == tokens and value.axes == axes,
@@ -146,12 +146,12 @@ def heads_of(maker, name, axes):
 
 def rotation(maker):
     x = maker.value("x")
-    needs(len(x.shape) == 4 and x.repeat == 1, "rotary positions of another value than (batch, sequence, heads, head_dim)")
+    needs(len(x.shape) == 4 and x.repeat == 1 and not x.counts, "rotary positions of another value than (batch, sequence, heads, head_dim)")
     heads_of(maker, "x", HEADS_FIRST if x.axes == HEADS_FIRST else (0, 1, 2, 3))
     halves = x.shape[-1] // 2
     cos, sin = (in_memory_order(x, maker.constant(name)) for name in ("@cos", "@sin"))
     table = Table(constants.rope_table(cos, sin, halves, maker.scalings))
-    return Value(maker.add([x.output, table, Data("starts")], {"heads": x.shape[2], "head_dim": x.shape[3]}), x.shape, x.axes)
+    return replace(x, output=maker.add([x.output, table, Data("starts")], {"heads": x.shape[2], "head_dim": x.shape[3]}))
 
 
 def in_memory_order(x, constant):
@@ -170,17 +170,20 @@ def attention(maker):
     heads, kv_heads, head_dim = q.shape[2], k.shape[2], q.shape[3]
     grouped = heads // kv_heads if fused and maker.call.value["enable_gqa"] else 1
     needs(q.repeat == 1 and k.shape == v.shape and k.shape[3] == head_dim, "keys and values of other extents than the queries")
+    needs(q.counts == k.counts == v.counts, "keys and values of other dims than the queries")
     needs(k.repeat == v.repeat and heads == kv_heads * k.repeat * grouped, "heads that keys and values do not divide")
+    attributes = {"heads": heads, "kv_heads": kv_heads, "head_dim": head_dim}
+    read = [scaled_query(maker, q, head_dim, fused), k.output, v.output]
     window = constants.window_of(*masks_of(maker, fused), maker.graph.sequence)
-    attributes = {"heads": heads, "kv_heads": kv_heads, "head_dim": head_dim, **({"window": window} if window else {})}
-    query = scaled_query(maker, q, head_dim, fused)
-    return Value(maker.add([query, k.output, v.output, Data("starts")], attributes), q.shape, q.axes)
+    if window is None:
+        return replace(q, output=maker.add([*read, None], attributes, row="ATTENTION_FULL"))
+    return replace(q, output=maker.add([*read, Data("starts")], {**attributes, **({"window": window} if window else {})}))
 
 
 def repeated(maker):
     """Keys or values of which each head is there several times in a row."""
     x = maker.value("x")
-    needs(len(x.shape) == 4 and x.repeat == 1, "an expansion of another value than the heads of keys or values")
+    needs(len(x.shape) == 4 and x.repeat == 1 and not x.counts, "an expansion of another value than the heads of keys or values")
     at = x.axes.index(2)
     logical, times = x.logical, maker.shape[at] // x.logical[at]
     if maker.call.node.args and "repeats" in maker.call.value:
@@ -215,7 +218,7 @@ def scaled_query(maker, q, head_dim, fused):
 
 def cross_entropy(maker):
     logits = maker.value("logits")
-    by_class = len(logits.shape) == 3 and logits.axes == (0, 2, 1)
+    by_class = len(logits.shape) == 3 and logits.axes == (0, 2, 1) and not logits.counts
     needs(by_class or len(logits.shape) == 2 and logits.is_plain, "logits that are neither (rows, vocabulary) nor (batch, vocabulary, sequence)")
     needs(maker.input("targets") == "targets", "a loss of other targets than the input")
     needs(maker.bound["#reduction"] in (MEAN, SUM), "a loss for each target, which Penstock has not; reduction is mean or sum")
@@ -229,6 +232,7 @@ def split_part(maker, source, axis, start, length, extent, remains):
     """One of three equal parts of each token."""
     value = maker.values[source]
     at = value.axes[axis]
+    needs(not value.counts, "a part of a dim of several")
     needs(3 * length == extent and start % length == 0 and value.repeat == 1,
           f"columns {start} to {start + length} of {extent}: Penstock splits into three equal parts")
     needs(all(extent == 1 for extent in value.shape[2:at]) and at >= 2, "parts of each head: Penstock splits the columns of a token")

@@ -1,5 +1,7 @@
 """ops.py: the ops of a description while it is made, and how a value of the user's graph lies in what an op gives."""
+import math
 from dataclasses import dataclass, field, replace
+from itertools import chain, islice
 
 from refusal import Place, Refused
 
@@ -48,23 +50,44 @@ class Table:
 
 @dataclass(frozen=True)
 class Value:
-    """A node of the graph: the output's elements row by row, of `shape`, with its axes in the order `axes`; each head `repeat` times."""
+    """A node of the graph: the output's elements row by row, of `shape`, with its axes in the order `axes`; each head `repeat` times.
+    `counts`: of how many of these axes, one after the other, each dim of the node is made; (): of one."""
 
     output: Output
     shape: tuple
     axes: tuple
     repeat: int = 1
+    counts: tuple = ()
 
     @property
     def is_plain(self):
         return self.axes == tuple(range(len(self.shape))) and self.repeat == 1
 
     @property
+    def dims(self):
+        axes = iter(self.axes)
+        return [tuple(islice(axes, count)) for count in self.counts or (1,) * len(self.axes)]
+
+    @property
     def logical(self):
-        return tuple(self.shape[axis] for axis in self.axes)
+        return tuple(math.prod(self.shape[axis] for axis in dim) for dim in self.dims)
+
+    @property
+    def last_is_last(self):
+        """Whether the last dim is the last one in memory, too."""
+        return self.repeat == 1 and self.dims[-1] == (len(self.shape) - 1,)
+
+    def lies_like(self, other):
+        return self.is_plain and other.is_plain or (self.shape, self.axes, self.counts) == (other.shape, other.axes, other.counts)
 
     def permuted(self, order):
-        return replace(self, axes=tuple(self.axes[axis] for axis in order))
+        return of_dims(self, self.shape, [self.dims[place] for place in order])
+
+
+def of_dims(value, shape, dims):
+    """A value with another shape in memory, whose dims are made of these axes of it."""
+    counts = tuple(map(len, dims))
+    return replace(value, shape=tuple(shape), axes=tuple(chain(*dims)), counts=() if all(count == 1 for count in counts) else counts)
 
 
 def plain(output, shape):

@@ -60,10 +60,12 @@ ROTATED_HALVES = ("cat", [("sub", ("mul", Part(0, 2, "x"), "@cos"), ("mul", Part
                           ("add", ("mul", Part(1, 2, "x"), "@cos"), ("mul", Part(0, 2, "x"), "@sin"))], -1)
 
 # ---- attention, written out ----
-PRODUCT = ("matmul", "q", "k")
-SCORES = Either(("mul", PRODUCT, "#scale"), ("div", PRODUCT, "#divisor"), PRODUCT)
-MASKED = Either(("add", SCORES, "@mask"), ("masked_fill", SCORES, "@hidden", "#least"), ("where", "@shown", SCORES, "#least"), SCORES)
-ATTENTION = ("matmul", ("softmax", MASKED, -1, {"dtype": "_"}), "v")
+PRODUCT = ("matmul|bmm", "q", "k")
+SCALED_PRODUCT = ("bmm", ("mul", "q", "#scale"), "k")  # of nn.MultiheadAttention, as ADDED
+ADDED = ("baddbmm", "@mask", Either(("mul", "q", "#scale"), "q"), "k")
+SCORES = Either(("mul", PRODUCT, "#scale"), ("div", PRODUCT, "#divisor"), SCALED_PRODUCT, PRODUCT)
+MASKED = Either(ADDED, ("add", SCORES, "@mask"), ("masked_fill", SCORES, "@hidden", "#least"), ("where", "@shown", SCORES, "#least"), SCORES)
+ATTENTION = ("matmul|bmm", ("softmax", MASKED, -1, {"dtype": "_"}), "v")
 FUSED_ATTENTION = ("scaled_dot_product_attention", "q", "k", "v",
                    {"attn_mask": "@mask?", "is_causal": "_", "scale": "#scale?", "enable_gqa": "_"})
 

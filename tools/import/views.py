@@ -1,10 +1,9 @@
 """views.py: nodes that compute nothing, but say in which order the axes of a value are: transpositions and views."""
-from dataclasses import replace
-
 import layout
 from graph import VIEWS, Call, kind_of, shape_of
-from ops import needs, plain
+from ops import needs, of_dims, plain
 
+TRANSPOSED = "it reads the memory of a value whose heads are transposed"
 TRANSPOSITIONS = ("transpose", "swapaxes", "permute", "t", "numpy_T")
 
 
@@ -28,27 +27,48 @@ def transposed(maker):
 
 def viewed(maker):
     value = maker.values[maker.source]
-    without = [extent for extent in value.logical if extent != 1], [extent for extent in maker.shape if extent != 1]
-    needs(value.repeat == 1 and (value.is_plain or without[0] == without[1]), "it reads the memory of a value whose heads are transposed")
-    if value.is_plain:
-        return plain(value.output, maker.shape)
-    return with_ones(value, maker.shape)
+    needs(value.repeat == 1, TRANSPOSED)
+    return plain(value.output, maker.shape) if value.is_plain else regrouped(value, maker.shape)
 
 
-def with_ones(value, shape):
-    """Extents of 1, put in or left out: they have no place in memory, and come last there."""
-    kept = [axis for axis in value.axes if value.shape[axis] != 1]
-    order = sorted(kept)
-    extents, axes, rank = [value.shape[axis] for axis in order], [], len(order)
-    at = iter(order.index(axis) for axis in kept)
-    for extent in shape:
-        if extent == 1:
-            axes.append(rank)
-            rank += 1
-            extents.append(1)
+def regrouped(value, shape):
+    """The same elements in the same order with other dims. Axes of memory are divided, but those of batch and sequence, or joined. Extents
+    of 1 have no place in memory, and come last there."""
+    todo = [[axis, value.shape[axis]] for axis in value.axes if value.shape[axis] != 1]
+    pieces = [[] for _ in value.shape]  # of each axis of memory the dims that its parts are in, and their extents
+    for dim, missing in enumerate(shape):
+        while missing > 1:
+            needs(todo, TRANSPOSED)
+            axis, extent = todo[0]
+            taken = min(extent, missing)
+            needs(extent % taken == 0 and missing % taken == 0 and (taken == extent or axis > 1), TRANSPOSED)
+            pieces[axis].append((dim, taken))
+            missing //= taken
+            todo[0][1] //= taken
+            if todo[0][1] == 1:
+                todo.pop(0)
+    return joined(value, pieces, shape)
+
+
+def joined(value, pieces, shape):
+    """Parts that follow each other in memory and in a dim are one axis."""
+    places = [(axis, index) for axis, parts in enumerate(pieces) for index in range(len(parts))]
+    order = [(axis, index) for axis in value.axes for index in range(len(pieces[axis]))]
+    memory, number = [], {}
+    for place in places:
+        dim, extent = pieces[place[0]][place[1]]
+        before = order[order.index(place) - 1] if order.index(place) > 0 else None
+        if before in number and number[before] == len(memory) - 1 and pieces[before[0]][before[1]][0] == dim:
+            memory[-1] *= extent
         else:
-            axes.append(next(at))
-    return replace(value, shape=tuple(extents), axes=tuple(axes))
+            memory.append(extent)
+        number[place] = len(memory) - 1
+    dims = [list(dict.fromkeys(number[place] for place in order if pieces[place[0]][place[1]][0] == dim)) for dim in range(len(shape))]
+    for dim in dims:
+        if not dim:
+            dim.append(len(memory))
+            memory.append(1)
+    return of_dims(value, memory, dims)
 
 
 def part(maker):
