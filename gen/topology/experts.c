@@ -2,10 +2,8 @@
 #include "gen/topology/experts.h"
 
 #include "gen/base/error.h"
-#include "gen/topology/data_parallel.h"
 #include "gen/topology/family_table.h"
 #include "gen/topology/message.h"
-#include "gen/topology/weight_optimizer.h"
 
 enum { ROWS = 1024 };
 
@@ -147,12 +145,6 @@ void pen_experts_validate(const struct pen_topology *t) {
                       "a multiple of batch.microbatch = %lld that divides the tokens of a "
                       "microbatch, in each shape",
                       (long long)t->batch_microbatch);
-  if (pen_optimizer_is_used(t, PEN_OPTIMIZER_MUON))
-    pen_topology_fail(t, "optimizer.name", "\"adamw\" or \"sgd\", with family %s",
-                      pen_family_row_of(t->model_family)->name);
-  if (pen_reduces_microbatches(t))
-    pen_topology_fail(t, "data_parallel.reduce", "\"step\", with family %s",
-                      pen_family_row_of(t->model_family)->name);
 }
 
 int64_t pen_slice_rows(const struct pen_topology *t, int64_t rows) {

@@ -22,6 +22,10 @@ qwen3_moe bf16_two $slices -s model.dtype=bf16 -s pipeline.ranks=2 -s memory.rec
 qwen3_moe data_one $slices -s data_parallel.replicas=3
 qwen3_moe moments  $slices -s data_parallel.replicas=3 -s data_parallel.shard=optimizer
 qwen3_moe weights  $slices -s data_parallel.replicas=3 -s data_parallel.shard=weights
+qwen3_moe summed_one $slices -s data_parallel.replicas=2 -s data_parallel.reduce=microbatch
+qwen3_moe summed   $slices -s data_parallel.replicas=2 -s data_parallel.shard=weights -s data_parallel.unit=layer -s pipeline.ranks=2 -s pipeline.schedule=zb_h1
+qwen3_moe muon_one $slices -s optimizer.name=muon -s data_parallel.replicas=2
+qwen3_moe muon     $slices -s optimizer.name=muon -s data_parallel.replicas=2 -s data_parallel.shard=optimizer -s pipeline.ranks=2 -s memory.audit=true
 qwen3_moe mixed_one $slices -s model.mlp_only=[0] -s cluster.threads_per_rank=3 -s cluster.bind=none
 qwen3_moe mixed_two $slices -s model.mlp_only=[0] -s pipeline.ranks=2 -s memory.recompute=layer
 mixtral one        $slices
@@ -92,8 +96,6 @@ refused "at most model.experts = 8" -s model.experts_per_token=9
 refused "a multiple of batch.microbatch = 2 that divides" -s expert_parallel.rows=12
 refused "endings of the names of all experts" -s model.frozen=[experts.3.gate_proj.weight]
 refused "endings of the names of all experts" -s "optimizer.groups=[3.up_proj.weight: rate=2]"
-refused "adamw" -s optimizer.name=muon
-refused "step" -s data_parallel.replicas=2 -s data_parallel.reduce=microbatch
 refused "1, with the family qwen3_moe" -s tensor_parallel.ranks=2
 refused "which has no experts" -s model.family=qwen3
 refused "has experts" -s model.expert_every=3
