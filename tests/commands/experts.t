@@ -86,6 +86,41 @@ put_router '\346\261\141\177' "$scratch/huge"
 fails "logits that are not finite" 79 "" "$scratch/qwen3_moe_one" train --data "$scratch/data.bin" --init "$scratch/huge" --steps 5 --max-skipped 2 --log "$scratch/huge.log" --checkpoint "$scratch/huge.ckpt"
 is "its steps are skipped" "$(grep -c '"loss":null.*"skipped":' "$scratch/huge.log")" 2
 
+# ---- costs ----
+report() { # FIELD OPTION...: of the model with a dense layer
+  report_field=$1
+  shift
+  "$gen" -p report "$scratch/qwen3_moe.cfg" $slices -s model.mlp_only=[0] "$@" 2>"$scratch/said" | sed -n "s/^ *\"$report_field\": \([^,]*\),*/\1/p" | head -n 1
+}
+is "rows of an expert in a slice" "$(report segment_rows)" 6.0
+is "of a microbatch" "$(report rows_worst)" 96
+is "imbalance" "$(report imbalance) $(report imbalance -s costs.expert_imbalance=2)" "1.2 2.0"
+is "bounds have balanced routes" "$(report lower_bound -s costs.expert_imbalance=2)" "$(report makespan -s costs.expert_imbalance=1)"
+ok "a step has not" test "$(report makespan)" != "$(report lower_bound)"
+block() { echo "{\"block\": \"model.$1\", \"microbatch\": 2, $2 \"forward\": $3, \"backward_input\": $3, \"backward_weight\": 10, \"backward\": $(($3 + 10)), \"recompute\": 0}"; }
+made() { # ROUTES
+  cat <<END
+{"version": 2, "device": "cpu", "dtype": "f32", "sequence": 16, "messages": [], "collectives": [], "optimizer": {"ms_per_element": 0}, "blocks": [
+$(block embed_tokens "" 10), $(block layers.0.self_attn "" 10), $(block layers.0.mlp "" 10), $(block layers.1.self_attn "" 10),
+$(block layers.1.mlp '"routes": "balanced",' 10), $(block layers.1.mlp "\"routes\": \"$1\"," 20), $(block norm "" 10), $(block head "" 10 | sed s/model.head/lm_head/)]}
+END
+}
+made doubled >"$scratch/made.json"
+# F and B of seven blocks take 10 and 20; with twice its rows F and I of the experts take 10 more each.
+one="-s pipeline.microbatches=1 --costs=$scratch/made.json"
+is "measured with doubled rows" "$(report makespan $one)" "$(awk 'BEGIN { printf "%.1f", 210 + .2 * 20 }')"
+is "and of balanced rows" "$(report makespan $one -s costs.expert_imbalance=1)" 210.0
+made uneven >"$scratch/made.json"
+report makespan $one >/dev/null
+matches "other routes" "$(cat "$scratch/said")" '*blocks*.routes*must be "balanced" or "doubled"*'
+ok "with plans to measure: built" build measured "$scratch/qwen3_moe.cfg" --blocks $slices -s model.mlp_only=[0]
+ok "measured" "$scratch/measured" measure --seconds 0.2 --output "$scratch/costs.json"
+is "blocks of experts, with both routes, of each microbatch" "$(grep -A 9 '"block": "model.layers.1.mlp"' "$scratch/costs.json" | sed -n 's/.*"routes": "\(.*\)".*/\1/p' | tr '\n' ' ')" \
+  "balanced doubled balanced doubled balanced doubled balanced doubled "
+is "and without experts" "$(grep -c '"block": "model.layers.0.mlp"' "$scratch/costs.json")" 4
+ok "which a plan takes" report makespan --costs="$scratch/costs.json"
+matches "info has the experts" "$("$scratch/measured" info)" "*experts *8, 3 a token; slices of 16 tokens, 6 rows an expert on average*"
+
 # ---- what is refused ----
 refused() { # TEXT SETTING...
   refused_text=$1
@@ -98,6 +133,7 @@ refused "endings of the names of all experts" -s model.frozen=[experts.3.gate_pr
 refused "endings of the names of all experts" -s "optimizer.groups=[3.up_proj.weight: rate=2]"
 refused "1, with the family qwen3_moe" -s tensor_parallel.ranks=2
 refused "which has no experts" -s model.family=qwen3
+refused "a number from 1 to 1024" -s costs.expert_imbalance=0.9
 refused "has experts" -s model.expert_every=3
 refused "has experts" -s model.mlp_only=[1,0]
 refused "numbers of layers" -s model.mlp_only=[2]
