@@ -2,6 +2,7 @@
 # experts.t: mixtures of experts: the bits of training over threads, dtypes, shards and what else a plan has; scores and texts that depend on
 # no slice and no other token; a tensor an expert in files; routes when a router says nothing or nonsense; settings that are refused.
 . "${top_srcdir:-.}/tests/support/lib.sh"
+. "$top_srcdir/tests/support/routers.sh"
 
 moe="kv_heads = 2; head_dim = 12; experts = 8; experts_per_token = 3; moe_ffn = 24; router_normalize = true;"
 describe qwen3_moe 2 "$moe"
@@ -60,7 +61,6 @@ ok "the same text with a cache and without" cmp "$scratch/alone.text" "$scratch/
 ok "of 14 bytes" test "$(wc -c <"$scratch/alone.text")" -ge 14
 
 # ---- files ----
-header() { tail -c +9 "$1" | head -c "$(od -An -tu8 -N 8 "$1" | tr -d ' ')"; }
 names() { header "$1" | tr ',{' '\n\n' | grep -c "$2"; }
 is "a tensor an expert" "$(names "$scratch/trained" '^"model.layers.1.mlp.experts.7.down_proj.weight":$')" 1
 is "48 of them" "$(names "$scratch/trained" 'mlp.experts')" 48
@@ -69,20 +69,13 @@ ok "with fewer experts: built" build fewer "$scratch/qwen3_moe.cfg" -s model.exp
 fails "other experts" 65 "model.layers.0.mlp.gate.weight" "$scratch/fewer" eval --data "$scratch/data.bin" --init "$scratch/trained"
 
 # ---- routers ----
-# put_router BYTES FILE: the first layer's router is these four bytes again and again.
-put_router() {
-  router_at=$(header "$2" | sed 's/.*"model.layers.0.mlp.gate.weight":{[^}]*offsets":\[\([0-9]*\),.*/\1/')
-  router_at=$((router_at + 8 + $(od -An -tu8 -N 8 "$2" | tr -d ' ')))
-  awk 'BEGIN { for (n = 0; n < 256; n++) printf "%s", ARGV[1] }' "$1" >"$scratch/escaped"
-  printf "$(cat "$scratch/escaped")" | dd of="$2" bs=1 seek="$router_at" conv=notrunc 2>/dev/null
-}
 cp "$scratch/trained" "$scratch/level"
-put_router '\000\000\000\000' "$scratch/level"
+put_router 0 '\000\000\000\000' "$scratch/level"
 ok "all tokens at the same experts: scored" "$scratch/qwen3_moe_one" score --data "$scratch/data.bin" --init "$scratch/level" --output "$scratch/level.scores" --quiet
 ok "which changes scores (the test can tell)" sh -c "! cmp -s '$scratch/level.scores' '$scratch/slices.scores'"
 ok "trained" "$scratch/qwen3_moe_threads" train --data "$scratch/data.bin" --init "$scratch/level" --steps 3 --quiet --log "$scratch/level.log" --checkpoint "$scratch/level.ckpt"
 cp "$scratch/trained" "$scratch/huge"
-put_router '\346\261\141\177' "$scratch/huge"
+put_router 0 '\346\261\141\177' "$scratch/huge"
 fails "logits that are not finite" 79 "" "$scratch/qwen3_moe_one" train --data "$scratch/data.bin" --init "$scratch/huge" --steps 5 --max-skipped 2 --log "$scratch/huge.log" --checkpoint "$scratch/huge.ckpt"
 is "its steps are skipped" "$(grep -c '"loss":null.*"skipped":' "$scratch/huge.log")" 2
 
