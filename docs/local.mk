@@ -8,6 +8,7 @@ EXTRA_DIST += \
   docs/examples/penstock.service \
   docs/examples/llama3_70b.cfg \
   docs/examples/llama3_70b_plan.cfg \
+  docs/experts.md \
   docs/glossary.md \
   docs/guide.md \
   docs/library.md \

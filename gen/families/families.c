@@ -50,7 +50,14 @@ static struct pen_model_block *listed_blocks(const struct pen_family *family, ui
   return block;
 }
 
-struct pen_model_block *pen_family_blocks(const struct pen_family *family, uint32_t layers,
+static bool is_other(const struct pen_family *family, const struct pen_topology *topology,
+                     uint32_t layer) {
+  return family->is_other ? family->is_other(topology, layer)
+                          : family->period && (layer + 1) % family->period == 0;
+}
+
+struct pen_model_block *pen_family_blocks(const struct pen_family *family,
+                                          const struct pen_topology *topology, uint32_t layers,
                                           uint32_t *count) {
   if (family->block) return listed_blocks(family, layers, count);
   uint32_t parts = count_kinds(family->layer), made = 0;
@@ -61,9 +68,8 @@ struct pen_model_block *pen_family_blocks(const struct pen_family *family, uint3
     block[made++] = (struct pen_model_block){kind->name, PEN_NONE, false, kind, NULL};
   for (uint32_t layer = 0; layer < layers; layer++)
     for (uint32_t part = 0; part < parts; part++) {
-      bool periodic = family->period && (layer + 1) % family->period == 0;
-      const struct pen_block_kind *kind =
-          &(periodic ? family->periodic_layer : family->layer)[part];
+      const bool other = is_other(family, topology, layer);
+      const struct pen_block_kind *kind = &(other ? family->other_layer : family->layer)[part];
       const char *name = pen_text("%s%u.%s", family->layers_prefix, layer, kind->name);
       block[made++] = (struct pen_model_block){name, layer, part == 0, kind, NULL};
     }

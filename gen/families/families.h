@@ -26,8 +26,10 @@ const struct pen_family *pen_family_find(enum pen_family_kind kind);
  * description does not match its row. */
 const struct pen_family *pen_family_of(const struct pen_topology *topology);
 bool pen_family_needs_tokens(const struct pen_family *family);
-/* All blocks of a model of that many layers, in order. */
-struct pen_model_block *pen_family_blocks(const struct pen_family *family, uint32_t layers,
+/* All blocks of a model of that many layers, in order; the topology says which layers are others
+ * (is_other()). */
+struct pen_model_block *pen_family_blocks(const struct pen_family *family,
+                                          const struct pen_topology *topology, uint32_t layers,
                                           uint32_t *count);
 
 /* The names of its kinds of blocks, for messages and the manual: "model.embed_tokens,

@@ -71,7 +71,7 @@ const struct pen_family pen_family_gemma3_text = {
                                               {0}},
     .layers_prefix = "model.layers.",
     .layer = LAYER(local_attention_block, &pen_rotary_local_table),
-    .periodic_layer = LAYER(attention_block, &pen_rotary_table),
+    .other_layer = LAYER(attention_block, &pen_rotary_table),
     .period = PERIOD,
     .after =
         (const struct pen_block_kind[]){

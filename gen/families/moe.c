@@ -39,10 +39,13 @@ static uint32_t shared_block(struct pen_graph *graph, uint32_t n, uint32_t x,
                        matrix(graph, n, names->shared_down, hidden, width, last), addend);
 }
 
+bool pen_moe_is_dense(const struct pen_topology *topology, uint32_t layer) {
+  return !pen_layer_has_experts(topology, layer);
+}
+
 uint32_t pen_moe_block(struct pen_graph *graph, uint32_t n, uint32_t x,
                        const struct pen_moe_names *names) {
   const struct pen_topology *t = graph->topology;
-  if (!pen_layer_has_experts(t, n)) return pen_rotary_mlp(graph, n, x);
   const double last = DEVIATION / sqrt(2.0 * (double)t->model_layers);
   const uint32_t norm =
       pen_rotary_layer_norm(graph, n, "mlp_norm", x, "post_attention_layernorm", 0);

@@ -60,8 +60,10 @@ struct pen_family {
   uint32_t block_count;
   const struct pen_block_kind *before, *layer,
       *after; /* once at the start; in every layer; once at the end */
-  /* The kinds of every `period`-th layer, if they are others: with the same names and tensors. */
-  const struct pen_block_kind *periodic_layer;
+  /* Layers whose kinds are others, with the same names: those for which is_other() holds; where it
+   * is null every `period`-th, which has the same tensors. */
+  const struct pen_block_kind *other_layer;
+  bool (*is_other)(const struct pen_topology *topology, uint32_t layer);
   uint32_t period;           /* 0: none */
   const char *layers_prefix; /* a layer's name is this and its number: "model.layers." */
   const struct pen_declared *const *input; /* inputs of the step; ends with null */

@@ -200,7 +200,7 @@ struct pen_block_costs *pen_block_costs(const struct pen_topology *t,
   costs->topology = t;
   costs->family = family;
   costs->splits_backward = splits_backward;
-  costs->block = pen_family_blocks(family, (uint32_t)t->model_layers, &blocks);
+  costs->block = pen_family_blocks(family, t, (uint32_t)t->model_layers, &blocks);
   costs->block_count = blocks;
   while (family->input[costs->input_count]) costs->input_count++;
   if (costs->input_count > INPUTS_MAX)

@@ -332,7 +332,7 @@ static struct pen_partition *place_model(const struct pen_topology *t,
   partition->stages.stage_count = partition->stage_count;
   partition->stages.family = family;
   partition->stages.block =
-      pen_family_blocks(family, (uint32_t)t->model_layers, &partition->stages.block_count);
+      pen_family_blocks(family, t, (uint32_t)t->model_layers, &partition->stages.block_count);
   partition->rank_of = place_stages(partition, t->pipeline_placement == PEN_PLACEMENT_V);
   partition->speed = t->cluster_speed.count ? t->cluster_speed.value : NULL;
   partition->host_of = t->cluster_hosts.count > 1 ? pen_topology_rank_hosts(t) : NULL;

@@ -2,11 +2,12 @@
  * measure_plans.h).
  *
  * Each is the deployment's topology with one rank, and with so few layers that each kind of block
- * is there: one, or a period of a family whose layers are not all alike. Every block is a stage of
- * its own, so that the times of the stage's actions are those of the block. The forwards of all
- * microbatches of a step come first, so that, as in the deployment, none writes activations that
- * the caches still hold. The backward of every second microbatch is split in I and W, that of the
- * others is whole.
+ * is there: one, or a period of a family whose layers are not all alike, or up to the first layer
+ * with experts, or without. Every block is a stage of its own, so that the times of the stage's
+ * actions are those of the block. The forwards of all microbatches of a step come first, so that,
+ * as in the deployment, none writes activations that the caches still hold. The backward of every
+ * second microbatch is split in I and W, that of the others is whole.
+ * Layers of experts are measured again with twice as many experts a token, and so twice their rows.
  * With memory.recompute = "full" I and B run again what the backward of the block needs. One more
  * plan has replicas, as many as the deployment, from 2 to REPLICAS_MAX, for the collectives; of one
  * tensor rank each, which computes the splits of all. */
@@ -15,6 +16,7 @@
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
 #include "gen/families/families.h"
+#include "gen/topology/experts.h"
 #include "gen/topology/tensor_parallel.h"
 #include "runtime/plan/plan.h"
 
@@ -23,6 +25,7 @@
 enum {
   SIZES = 4,
   RECOMPUTES = 2,
+  ROUTES = 2,
   REPLICAS_MAX = 256, /* they are processes of one host (runtime/commands/block_times.c) */
   SEQUENCES = 8,
   MICROBATCHES_MIN = 4, /* of a step, at least */
@@ -42,14 +45,24 @@ static const char *actions_of(uint32_t stages, uint32_t microbatches) {
   return pen_text("%s\n", text);
 }
 
+/* The first layers that have all kinds of blocks. */
+static int64_t needed_layers(const struct pen_topology *t, const struct pen_family *family) {
+  int64_t layers = 1;
+  if (!family->is_other) return family->period ? (int64_t)family->period : 1;
+  while (layers < t->model_layers &&
+         family->is_other(t, (uint32_t)layers) == family->is_other(t, 0))
+    layers++;
+  return layers < t->model_layers ? layers + 1 : 1;
+}
+
 /* Every block is a stage. */
 static void divide(struct pen_topology *t) {
   const struct pen_family *family = pen_family_of(t);
   uint32_t count;
-  const int64_t layers = family->period ? (int64_t)family->period : 1;
+  const int64_t layers = needed_layers(t, family);
   t->model_layers = t->model_layers < layers ? t->model_layers : layers;
   const struct pen_model_block *block =
-      pen_family_blocks(family, (uint32_t)t->model_layers, &count);
+      pen_family_blocks(family, t, (uint32_t)t->model_layers, &count);
   const char **before = pen_new(count, sizeof *before);
   for (uint32_t b = 1; b < count; b++) before[b - 1] = block[b].name;
   t->partition_before = (struct pen_strings){.count = count - 1, .value = before};
@@ -117,6 +130,7 @@ static void take_defaults(struct pen_topology *t) {
 /* What is measured: blocks of a microbatch, with so many tensor ranks. */
 struct measured_blocks {
   int64_t microbatch, tensor_ranks;
+  bool doubled; /* tokens go to twice as many experts */
 };
 
 static struct pen_topology *measure_topology(const struct pen_topology *topology,
@@ -127,6 +141,7 @@ static struct pen_topology *measure_topology(const struct pen_topology *topology
   t->only_trains = true;
   t->batch_microbatch = blocks.microbatch;
   take_tensor_ranks(t, blocks.tensor_ranks);
+  if (blocks.doubled) t->model_experts_per_token *= 2;
   divide(t);
   take_replicas(t, replicas);
   take_defaults(t);
@@ -187,16 +202,19 @@ static struct pen_integers tensor_ranks_of(const struct pen_topology *topology) 
 struct pen_topology **pen_measure_topologies(const struct pen_topology *topology, size_t *count) {
   const struct pen_integers sizes = sizes_of(topology), tensor = tensor_ranks_of(topology);
   struct pen_topology **measured =
-      pen_new(tensor.count * sizes.count * RECOMPUTES + 1, sizeof(struct pen_topology *));
+      pen_new(tensor.count * sizes.count * ROUTES * RECOMPUTES + 1, sizeof(struct pen_topology *));
+  const size_t routes = pen_experts_can_double(topology) ? ROUTES : 1;
   *count = 0;
   if (!topology->trains) return measured;
-  for (size_t i = 0; i < tensor.count * sizes.count; i++) {
-    const struct measured_blocks blocks = {sizes.value[i % sizes.count],
-                                           tensor.value[i / sizes.count]};
+  for (size_t i = 0; i < routes * tensor.count * sizes.count; i++) {
+    const size_t of_routes = i / routes;
+    const struct measured_blocks blocks = {sizes.value[of_routes % sizes.count],
+                                           tensor.value[of_routes / sizes.count], i % routes == 1};
     measured[(*count)++] = measure_topology(topology, blocks, PEN_RECOMPUTE_NONE, 1);
     measured[(*count)++] = measure_topology(topology, blocks, PEN_RECOMPUTE_FULL, 1);
   }
-  measured[(*count)++] = measure_topology(topology, (struct measured_blocks){sizes.value[0], 1},
-                                          PEN_RECOMPUTE_NONE, replicas_of(topology));
+  measured[(*count)++] =
+      measure_topology(topology, (struct measured_blocks){sizes.value[0], 1, false},
+                       PEN_RECOMPUTE_NONE, replicas_of(topology));
   return measured;
 }

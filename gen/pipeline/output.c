@@ -228,6 +228,7 @@ static void write_report(FILE *out, const struct pen_result *result,
     makespans[f] = result->fallbacks[f].timing->makespan;
   struct pen_report report = {
       .plan = result->plan,
+      .topology = result->topology,
       .partition = result->partition,
       .stage_cost = result->placed_cost,
       .timing = result->timing,

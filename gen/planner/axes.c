@@ -235,7 +235,7 @@ static bool is_open(const struct pen_topology *t, const struct pen_setting *sett
 struct pen_axes *pen_axes_of(const struct pen_topology *t) {
   struct pen_axes *axes = pen_new(1, sizeof *axes);
   axes->written = t;
-  pen_family_blocks(pen_family_of(t), (uint32_t)t->model_layers, &axes->block_count);
+  pen_family_blocks(pen_family_of(t), t, (uint32_t)t->model_layers, &axes->block_count);
   for (int a = 0; a < PEN_AXES; a++) {
     struct pen_axis_values *values = &axes->axis[a];
     const struct pen_setting *setting = pen_setting_find_path(rows[a].setting),

@@ -103,7 +103,7 @@ struct pen_bound_terms pen_bound_terms_of(const struct pen_order *order,
   uint32_t stages = partition->stage_count;
   struct pen_bound_terms b = {order,
                               partition,
-                              cost,
+                              pen_costs_balanced(partition, cost),
                               exchange,
                               pen_order_has_pair(order) ? overlap_cost : -1,
                               budget,

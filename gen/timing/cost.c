@@ -11,6 +11,9 @@
  * (model.loss_rows) has such work: I and W each compute the logits, since there is no memory to
  * keep them.
  *
+ * What experts compute counts as that of costs.expert_imbalance times their balanced rows, where
+ * costs follow from flops; bounds and useful work have balanced rows.
+ *
  * After its last action a rank may still wait for the messages of a tied weight (struct pen_tie).
  * It has two gradients, of two stages. If these are on two ranks, the rank of the head sends its
  * gradient after its last action; the rank of the embedding adds both after its own last action,
@@ -25,6 +28,7 @@
  * alone (docs/contracts.md section 8). */
 #include "gen/model/recompute.h"
 #include "gen/model/fused_loss.h"
+#include "gen/model/op_signature.h"
 #include "gen/timing/cost.h"
 #include "gen/base/arena.h"
 #include "gen/partition/partition.h"
@@ -45,6 +49,46 @@ bool pen_costs_are_by_number(const struct pen_topology *t) {
          is_list(&t->costs_send_host);
 }
 
+double pen_expert_flops(const struct pen_op_list *program) {
+  double flops = 0;
+  for (size_t i = 0; i < program->count; i++) {
+    const struct pen_op *op = &program->op[i];
+    if (op->kind == PEN_OP_EXPERTS || op->kind == PEN_OP_EXPERTS_DX)
+      flops += pen_signature_flops(pen_signature_of(op->kind), op->dim);
+  }
+  return flops;
+}
+
+double pen_imbalance(const struct pen_topology *topology) {
+  return topology->costs_expert_imbalance > 1 ? topology->costs_expert_imbalance - 1 : 0;
+}
+
+/* Adds what imbalance adds to the costs that follow from flops; `unit`: of a flop. */
+static void add_imbalance(struct pen_stage_cost *cost, const struct pen_topology *topology,
+                          const struct pen_graph *graph, const struct pen_reals given[3],
+                          double unit) {
+  double *const value[] = {&cost->forward, &cost->backward_input, &cost->backward_weight};
+  for (int k = 0; k < 3; k++) {
+    if (given[k].count) continue;
+    cost->routed[k] = pen_imbalance(topology) * unit * pen_expert_flops(&graph->program[k]);
+    *value[k] += cost->routed[k];
+  }
+}
+
+struct pen_stage_cost *pen_costs_balanced(const struct pen_partition *partition,
+                                          const struct pen_stage_cost *cost) {
+  struct pen_stage_cost *balanced = pen_new(partition->stage_count, sizeof *balanced);
+  for (uint32_t s = 0; s < partition->stage_count; s++) {
+    struct pen_stage_cost *c = &balanced[s];
+    *c = cost[s];
+    c->forward -= c->routed[PEN_PROGRAM_F];
+    c->backward_input -= c->routed[PEN_PROGRAM_I];
+    c->backward_weight -= c->routed[PEN_PROGRAM_W];
+    for (int p = 0; p <= PEN_PROGRAM_W; p++) c->routed[p] = 0;
+  }
+  return balanced;
+}
+
 struct pen_stage_cost pen_stage_cost_of(const struct pen_topology *topology,
                                         const struct pen_graph *graph, uint32_t s) {
   const struct pen_reals given[3] = {topology->costs_forward, topology->costs_backward_input,
@@ -59,7 +103,7 @@ struct pen_stage_cost pen_stage_cost_of(const struct pen_topology *topology,
   for (int k = 0; k < 3; k++)
     value[k] = given[k].count ? cost_in_list(given[k], s) : value[k] * unit;
   double send = topology->costs_send.count ? cost_in_list(topology->costs_send, s) : 0;
-  return (struct pen_stage_cost){
+  struct pen_stage_cost cost = {
       .forward = value[PEN_PROGRAM_F],
       .backward_input = value[PEN_PROGRAM_I] + part * value[PEN_PROGRAM_F],
       .backward_weight = value[PEN_PROGRAM_W],
@@ -67,6 +111,8 @@ struct pen_stage_cost pen_stage_cost_of(const struct pen_topology *topology,
       .shared = shared * value[PEN_PROGRAM_W],
       .send_host =
           topology->costs_send_host.count ? cost_in_list(topology->costs_send_host, s) : send};
+  add_imbalance(&cost, topology, graph, given, unit);
+  return cost;
 }
 
 struct pen_stage_cost *pen_costs(const struct pen_topology *topology,
@@ -92,12 +138,14 @@ struct pen_stage_cost *pen_costs_on_ranks(const struct pen_partition *partition,
     c->backward_weight =
         within[PEN_PROGRAM_W] + (c->backward_weight - within[PEN_PROGRAM_W]) * factor;
     c->shared *= factor;
+    for (int p = 0; p <= PEN_PROGRAM_W; p++) c->routed[p] *= factor;
   }
   return placed;
 }
 
 double pen_useful_work(const struct pen_partition *partition, struct pen_graph *const *graph,
-                       const struct pen_stage_cost *cost) {
+                       const struct pen_stage_cost *stage_cost) {
+  struct pen_stage_cost *cost = pen_costs_balanced(partition, stage_cost);
   double work = 0;
   for (uint32_t s = 0; s < partition->stage_count; s++) {
     const struct pen_stage_cost *c = &cost[s];
@@ -107,6 +155,7 @@ double pen_useful_work(const struct pen_partition *partition, struct pen_graph *
     /* F and B without their collectives. */
     work += forward + pen_backward_cost(c) - c->within[PEN_PROGRAM_B] - repeated;
   }
+  pen_free(cost);
   return work * partition->microbatch_count;
 }
 

@@ -19,6 +19,16 @@ struct pen_stage_cost pen_stage_cost_of(const struct pen_topology *topology,
 /* Whether `costs` has a list with one value a stage. */
 bool pen_costs_are_by_number(const struct pen_topology *topology);
 
+/* The floating-point operations of experts in a program, with balanced routes. */
+double pen_expert_flops(const struct pen_op_list *program);
+
+/* What costs.expert_imbalance adds to a time of experts, as a part of it. */
+double pen_imbalance(const struct pen_topology *topology);
+
+/* A copy with balanced routes, for bounds. */
+struct pen_stage_cost *pen_costs_balanced(const struct pen_partition *partition,
+                                          const struct pen_stage_cost *cost);
+
 /* A copy with the costs of each rank's stages, except collectives within them, divided by its
  * speed (cluster.speed). */
 struct pen_stage_cost *pen_costs_on_ranks(const struct pen_partition *partition,

@@ -13,6 +13,7 @@
 #include "gen/model/blocks.h"
 #include "gen/model/recompute.h"
 #include "gen/model/units.h"
+#include "gen/timing/cost.h"
 #include "gen/timing/costs_json.h"
 
 static const char *read_text(const char *path, const json_t *root, const char *key) {
@@ -115,6 +116,7 @@ struct measured_block {
   uint32_t microbatch, tensor;
   uint32_t partials;   /* 0: the file does not say */
   uint64_t parameters; /* of a tensor rank; UINT64_MAX: the file does not say */
+  bool doubled;        /* of experts, with twice their balanced rows */
   double forward, backward_input, backward_weight, backward, recompute;
 };
 
@@ -130,6 +132,17 @@ static double block_time(const struct pen_measured_blocks *file, const json_t *o
                          const char *key) {
   return pen_costs_json_time(file->path, pen_text("blocks[%zu].%s", index, key),
                              json_object_get(object, key));
+}
+
+static bool read_routes(const struct pen_measured_blocks *file, const json_t *object,
+                        size_t index) {
+  const json_t *routes = json_object_get(object, "routes");
+  const char *text = json_string_value(routes);
+  const bool doubled = text && strcmp(text, "doubled") == 0;
+  if (routes && !doubled && (!text || strcmp(text, "balanced") != 0))
+    pen_costs_json_fail(file->path, pen_text("blocks[%zu].routes", index),
+                        "must be \"balanced\" or \"doubled\"");
+  return doubled;
 }
 
 static struct measured_block read_block(const struct pen_measured_blocks *file,
@@ -158,6 +171,7 @@ static struct measured_block read_block(const struct pen_measured_blocks *file,
           parameters ? pen_costs_json_count(file->path, pen_text("blocks[%zu].parameters", index),
                                             parameters, 0, PEN_COSTS_PARAMETERS_MOST)
                      : UINT64_MAX,
+      .doubled = read_routes(file, object, index),
       .forward = block_time(file, object, index, "forward"),
       .backward_input = block_time(file, object, index, "backward_input"),
       .backward_weight = block_time(file, object, index, "backward_weight"),
@@ -249,12 +263,14 @@ static _Noreturn void fail_microbatch(const struct pen_measured_blocks *file,
              : pen_text("%s was not measured%s%s", name, other, measured_with(file, name)));
 }
 
-static const struct measured_block *find_block(const struct pen_measured_blocks *file,
-                                               const struct pen_graph *graph, uint32_t block) {
+/* With doubled rows NULL where the file does not have them. */
+static const struct measured_block *find_routed(const struct pen_measured_blocks *file,
+                                                const struct pen_graph *graph, uint32_t block,
+                                                bool doubled) {
   const char *name = measured_name(graph->stages, block);
   for (size_t i = 0; i < file->count; i++) {
     const struct measured_block *found = &file->block[i];
-    if (!is_of(found, graph->topology, name) ||
+    if (!is_of(found, graph->topology, name) || found->doubled != doubled ||
         found->microbatch != graph->topology->batch_microbatch)
       continue;
     const uint64_t parameters = parameters_of(graph, block);
@@ -265,7 +281,13 @@ static const struct measured_block *find_block(const struct pen_measured_blocks 
                    (unsigned long long)found->parameters, name, (unsigned long long)parameters));
     return found;
   }
-  fail_microbatch(file, graph->topology, name);
+  if (!doubled) fail_microbatch(file, graph->topology, name);
+  return NULL;
+}
+
+static const struct measured_block *find_block(const struct pen_measured_blocks *file,
+                                               const struct pen_graph *graph, uint32_t block) {
+  return find_routed(file, graph, block, false);
 }
 
 /* What the backward of a stage runs again: of each segment all blocks but the last, whose own time
@@ -288,6 +310,39 @@ static double recomputed_time(const struct pen_measured_blocks *file, const stru
   return time;
 }
 
+/* What the time of experts grows by with twice their rows, in F, I and W: as measured, or that part
+ * of the time of a program which their flops are of its flops. */
+static void find_doubling(const struct pen_measured_blocks *file, const struct pen_graph *graph,
+                          const struct pen_stage_cost *cost, double more[PEN_PROGRAM_W + 1]) {
+  const struct pen_span *span = &graph->stages->span[graph->stage];
+  const double value[] = {cost->forward, cost->backward_input, cost->backward_weight};
+  bool measured = false;
+  for (uint32_t b = span->first_block; b < span->past_last_block; b++) {
+    const struct measured_block *block = find_block(file, graph, b),
+                                *doubled = find_routed(file, graph, b, true);
+    if (!doubled) continue;
+    more[PEN_PROGRAM_F] += fmax(0, doubled->forward - block->forward);
+    more[PEN_PROGRAM_I] += fmax(0, doubled->backward_input - block->backward_input);
+    more[PEN_PROGRAM_W] += fmax(0, doubled->backward_weight - block->backward_weight);
+    measured = true;
+  }
+  for (int p = 0; p <= PEN_PROGRAM_W && !measured; p++) {
+    const double flops = pen_program_flops(&graph->program[p]);
+    if (flops > 0) more[p] = value[p] * pen_expert_flops(&graph->program[p]) / flops;
+  }
+}
+
+static void add_imbalance(const struct pen_measured_blocks *file, const struct pen_graph *graph,
+                          struct pen_stage_cost *cost) {
+  double *const value[] = {&cost->forward, &cost->backward_input, &cost->backward_weight},
+                more[PEN_PROGRAM_W + 1] = {0};
+  find_doubling(file, graph, cost, more);
+  for (int p = 0; p <= PEN_PROGRAM_W; p++) {
+    cost->routed[p] = pen_imbalance(graph->topology) * more[p];
+    *value[p] += cost->routed[p];
+  }
+}
+
 struct pen_stage_cost pen_measured_blocks_cost(const struct pen_measured_blocks *file,
                                                const struct pen_graph *graph) {
   const struct pen_span *span = &graph->stages->span[graph->stage];
@@ -303,5 +358,6 @@ struct pen_stage_cost pen_measured_blocks_cost(const struct pen_measured_blocks 
   cost.shared =
       fmin(fmax(0, cost.backward_input + cost.backward_weight - backward), cost.backward_weight);
   cost.backward_input += recomputed_time(file, graph, cost.forward);
+  add_imbalance(file, graph, &cost);
   return cost;
 }

@@ -24,11 +24,11 @@ struct rank_elements {
   double flops, matrices, split_bytes;
 };
 
-/* Of a split its share. */
+/* Of a split its share; of a stack those of all its tensors. */
 static double muon_flops(const struct pen_graph *graph, size_t weight) {
   int64_t dim[PEN_DIMS_MAX];
   if (!pen_muon_dims(graph, weight, dim)) return 0;
-  return graph->weight[weight].matrix_parts *
+  return (double)pen_tensor_count(&graph->weight[weight]) * graph->weight[weight].matrix_parts *
          pen_signature_flops(pen_signature_of(PEN_OP_NEWTON_SCHULZ), dim) /
          graph->weight[weight].split_count;
 }

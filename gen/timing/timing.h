@@ -33,7 +33,8 @@ struct pen_stage_cost {
   double send; /* from the end of an action until its message arrives at another rank of its host */
   double shared;    /* the work that I and W both do, and B once; at most backward_weight */
   double send_host; /* as send, to a rank of another host */
-  double within[PEN_PROGRAMS]; /* of these, in F, I, W and B: what collectives within it add */
+  double within[PEN_PROGRAMS];      /* of these, in F, I, W and B: what collectives within it add */
+  double routed[PEN_PROGRAM_W + 1]; /* of these, in F, I and W: what costs.expert_imbalance adds */
 };
 
 /* The cost of B. */

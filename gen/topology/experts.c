@@ -2,12 +2,11 @@
 #include "gen/topology/experts.h"
 
 #include "gen/base/error.h"
-#include "gen/topology/data_parallel.h"
 #include "gen/topology/family_table.h"
 #include "gen/topology/message.h"
-#include "gen/topology/weight_optimizer.h"
 
-enum { ROWS = 1024 };
+#define IMBALANCE 1.2
+enum { ROWS = 1024, CHOICES = 64 /* model.experts_per_token */ };
 
 static bool has_experts(const struct pen_topology *t) {
   return pen_family_row_of(t->model_family)->experts != PEN_EXPERTS_NONE;
@@ -53,6 +52,7 @@ static void default_router(struct pen_topology *t) {
 
 void pen_experts_set_defaults(struct pen_topology *t) {
   default_router(t);
+  if (has_experts(t) && !t->has_costs_expert_imbalance) t->costs_expert_imbalance = IMBALANCE;
   if (!has_experts(t) || t->has_expert_parallel_rows) return;
   const int64_t all = t->batch_microbatch * t->model_sequence;
   int64_t slice = all < ROWS ? all : ROWS;
@@ -84,7 +84,8 @@ static void check_absent(const struct pen_topology *t) {
       {"model.router_scale", t->has_model_router_scale, KIND(GROUPED)},
       {"model.router_groups", t->has_model_router_groups, KIND(GROUPED)},
       {"model.router_top_groups", t->has_model_router_top_groups, KIND(GROUPED)},
-      {"expert_parallel.rows", t->has_expert_parallel_rows, ANY_KIND}};
+      {"expert_parallel.rows", t->has_expert_parallel_rows, ANY_KIND},
+      {"costs.expert_imbalance", t->has_costs_expert_imbalance, ANY_KIND}};
   for (size_t i = 0; i < sizeof of_experts / sizeof *of_experts; i++)
     if (of_experts[i].given && !(of_experts[i].kinds >> family->experts & 1))
       pen_topology_fail(t, of_experts[i].setting, "not given, with family %s%s", family->name,
@@ -147,12 +148,14 @@ void pen_experts_validate(const struct pen_topology *t) {
                       "a multiple of batch.microbatch = %lld that divides the tokens of a "
                       "microbatch, in each shape",
                       (long long)t->batch_microbatch);
-  if (pen_optimizer_is_used(t, PEN_OPTIMIZER_MUON))
-    pen_topology_fail(t, "optimizer.name", "\"adamw\" or \"sgd\", with family %s",
-                      pen_family_row_of(t->model_family)->name);
-  if (pen_reduces_microbatches(t))
-    pen_topology_fail(t, "data_parallel.reduce", "\"step\", with family %s",
-                      pen_family_row_of(t->model_family)->name);
+}
+
+bool pen_experts_can_double(const struct pen_topology *t) {
+  const bool grouped = has_experts(t) && t->model_router_groups > 1;
+  const int64_t most = grouped
+                           ? t->model_experts / t->model_router_groups * t->model_router_top_groups
+                           : t->model_experts;
+  return has_experts(t) && 2 * t->model_experts_per_token <= (most < CHOICES ? most : CHOICES);
 }
 
 int64_t pen_slice_rows(const struct pen_topology *t, int64_t rows) {

@@ -1,7 +1,8 @@
 /* program_collectives.c: are the collectives within a program right, whatever other processes do at
  * the same time?
  *
- *   summed    a gradient of one microbatch is zeroed, added to once, and then summed once
+ *   summed    a gradient of one microbatch is zeroed, added to, and then summed once; what is added
+ *             is proved by terms (gradients.c)
  *   complete  collectives may run beside kernels: what ALL_GATHER makes is read, and the bytes of
  *             either kind are written again, only after a WAIT_EVENT that names it
  *
@@ -125,7 +126,7 @@ void pen_partial_zeroed(struct pen_program_collectives *c, uint32_t tensor) {
 const char *pen_partial_added(struct pen_program_collectives *c, uint32_t tensor) {
   if (c->partial[tensor].state == PEN_PARTIAL_NONE)
     return "which is neither the gradient of a trainable weight nor zero";
-  if (c->partial[tensor].state != PEN_PARTIAL_ZERO) return "to which it has added already";
+  if (c->partial[tensor].state == PEN_PARTIAL_SUMMED) return "which is summed already";
   set_state(c, tensor, PEN_PARTIAL_ADDED);
   return use(c, tensor, true);
 }

@@ -75,6 +75,7 @@ void pen_stage_terms_close(struct pen_stage_terms *s) {
   pen_free(s->forward);
   pen_free(s->is_listed);
   pen_free(s->contribution);
+  pen_free(s->part_sum);
   pen_free(s->part);
 }
 
@@ -185,6 +186,8 @@ static void forget_forward(struct pen_stage_terms *s) {
 /* Adds a value to the gradient of a weight; or to zeros, for one microbatch. */
 static void accumulate(struct pen_stage_terms *s, uint32_t tensor, uint32_t value, uint32_t op) {
   if (s->context->use[tensor] != PEN_USE_GRADIENT) {
+    PEN_RESERVE(s->part_sum, s->part_sum_count + 1);
+    s->part_sum[s->part_sum_count++] = (struct pen_contribution){tensor, value, op};
     set_value(s, tensor, value);
     return;
   }
@@ -225,15 +228,32 @@ static bool adds_partial(const struct pen_stage_terms *s, const struct pen_op *o
           s->context->use[op->operand[1]] == PEN_USE_GRADIENT);
 }
 
+/* A gradient of the microbatch becomes zero: what was added to it is lost. */
+static void forget_parts(struct pen_stage_terms *s, uint32_t tensor) {
+  size_t left = 0;
+  for (size_t n = 0; n < s->part_sum_count; n++)
+    if (s->part_sum[n].weight != tensor) s->part_sum[left++] = s->part_sum[n];
+  s->part_sum_count = left;
+}
+
+/* Adds what was added to a gradient of the microbatch: of experts a term a slice. */
+static void accumulate_parts(struct pen_stage_terms *s, uint32_t from, uint32_t to, uint32_t op) {
+  bool any = false;
+  for (size_t n = 0; n < s->part_sum_count; n++)
+    if (s->part_sum[n].weight == from) accumulate(s, to, s->part_sum[n].value, op), any = true;
+  if (!any) accumulate(s, to, 0, op);
+}
+
 static bool run_op(struct pen_stage_terms *s, uint32_t index, uint32_t action) {
   const struct pen_op *op = &s->context->tables->ops[index];
   struct op_part part = {
       .s = s, .op = op, .from = pen_signature_of(op->kind), .op_index = index, .action = action};
   const struct pen_fused_loss *fused = pen_fused_loss_made_by(op->kind);
   if (adds_partial(s, op)) {
-    accumulate(s, op->operand[1], s->value[op->operand[0]], index);
+    accumulate_parts(s, op->operand[0], op->operand[1], index);
     return true;
   }
+  if (op->kind == PEN_OP_ZERO) forget_parts(s, op->operand[0]);
   if (op->kind == PEN_OP_ALL_GATHER) {
     const struct pen_tensor *whole = &s->context->tables->tensors[op->operand[1]];
     set_value(
@@ -258,7 +278,7 @@ bool pen_stage_terms_start(struct pen_stage_terms *s, uint32_t stage) {
   const struct pen_rank_program *tables = s->context->tables;
   for (size_t n = 0; n < s->written_count; n++) s->value[s->written[n]] = 0;
   s->stage = stage;
-  s->written_count = s->contribution_count = 0;
+  s->written_count = s->contribution_count = s->part_sum_count = 0;
   forget_forward(s);
   s->loss = 0;
   bool fine = run_ops(s, tables->start_first_op, tables->start_op_count, PEN_NONE);

@@ -80,6 +80,8 @@ struct pen_stage_terms {
   size_t forward_count;
   struct pen_contribution *contribution; /* in the order of the ops */
   size_t contribution_count;
+  struct pen_contribution *part_sum; /* the same to gradients of the microbatch, by tensor */
+  size_t part_sum_count;
   uint32_t loss;                /* the value in the loss table; 0: none yet */
   struct pen_split_value *part; /* [value of the forward]: where it lies (splits.c); null: whole */
 };

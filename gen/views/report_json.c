@@ -13,6 +13,10 @@
  *                                  (lower_bound.c)
  *   exchange, search               only with replicas, or after a search
  *   tensor_ranks                   of each pipeline rank: tensor_parallel.ranks
+ *   experts                        only with experts; of a layer: tokens of a slice; rows, one a
+ *                                  token and expert, that a rank multiplies in a microbatch, with
+ *                                  balanced routes and at most; those of an expert in a slice, if
+ *                                  balanced; costs.expert_imbalance
  *   robustness                     only with --robustness (robustness.c)
  *   critical_path                  the chain of actions that fills the makespan (critical_path.c),
  *                                  in legs of one rank
@@ -44,6 +48,7 @@
 #include "base/json_members.h"
 #include "gen/schedule/order.h"
 #include "gen/timing/timing.h"
+#include "runtime/plan/experts.h"
 #include "runtime/plan/memory_kinds.h"
 #include "runtime/plan/plan.h"
 #include "runtime/plan/puts.h"
@@ -300,6 +305,20 @@ static json_t *fallbacks_json(const struct pen_plan *plan, const double *makespa
   return list;
 }
 
+/* By an op of a layer of experts; NULL: there is none. */
+static json_t *experts_json(const struct pen_report *report) {
+  for (uint32_t rank = 0; rank < report->plan->rank_count; rank++) {
+    const struct pen_op *op = pen_rank_experts(&report->plan->profiles[0].ranks[rank]);
+    if (!op) continue;
+    const int64_t rows = op->dim[0], part = op->dim[1], choices = op->dim[2], experts = op->dim[5];
+    return PEN_JSON({"rows", json_integer(part)}, {"rows_balanced", json_integer(rows * choices)},
+                    {"rows_worst", json_integer(rows * choices)},
+                    {"segment_rows", pen_json_real((double)(part * choices) / (double)experts)},
+                    {"imbalance", pen_json_real(report->topology->costs_expert_imbalance)});
+  }
+  return NULL;
+}
+
 void pen_report_json(FILE *out, const struct pen_report *report) {
   const struct pen_plan *plan = report->plan;
   const struct pen_timing *timing = report->timing;
@@ -319,6 +338,7 @@ void pen_report_json(FILE *out, const struct pen_report *report) {
       {"bounds", bounds_json(report->bounds)},
       {"replicas", pen_json_integer(pen_group_size(plan, PEN_DATA))},
       {"tensor_ranks", pen_json_integer(pen_group_size(plan, PEN_TENSOR))},
+      {"experts", experts_json(report)},
       {"exchange", timing->collectives ? exchange_json(timing) : NULL},
       {"search", report->search ? search_json(report->search) : NULL},
       {"robustness", report->spread ? robustness_json(report->spread, report->spread_count) : NULL},

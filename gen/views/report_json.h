@@ -11,11 +11,13 @@
 #include "gen/timing/critical_path.h"
 #include "gen/timing/robustness.h"
 #include "gen/timing/timing.h"
+#include "gen/topology/topology.h"
 #include "runtime/plan/plan.h"
 
 /* What the report of the train profile is made from. Times are in the unit of the costs. */
 struct pen_report {
   const struct pen_plan *plan;
+  const struct pen_topology *topology;
   const struct pen_partition *partition;
   const struct pen_stage_cost *stage_cost; /* [stage] on their ranks */
   const struct pen_timing *timing;

@@ -11,6 +11,7 @@
 #include "runtime/base/text_writer.h"
 #include "runtime/data/bucket.h"
 #include "runtime/data/named_inputs.h"
+#include "runtime/plan/experts.h"
 #include "runtime/plan/memory_kinds.h"
 #include "runtime/storage/memory_checkpoint.h"
 #include "runtime/supervise/binding.h"
@@ -97,6 +98,36 @@ static void json_inputs(struct pen_writer *out, const struct pen_plan *plan) {
     pen_writer_text(out, "]}");
   }
   pen_writer_text(out, "],");
+}
+
+/* An op of a layer of experts of training, or null. */
+static const struct pen_op *find_experts(const struct pen_plan *plan) {
+  const struct pen_op *op = NULL;
+  for (uint32_t rank = 0; rank < plan->rank_count && op == NULL; rank++) {
+    op = pen_rank_experts(&plan->profiles[0].ranks[rank]);
+  }
+  return op;
+}
+
+static void json_experts(struct pen_writer *out, const struct pen_plan *plan) {
+  const struct pen_op *op = find_experts(plan);
+  if (op != NULL) {
+    pen_writer_print(out,
+                     "\"experts\":{\"experts\":%" PRId64 ",\"per_token\":%" PRId64
+                     ",\"rows\":%" PRId64 ",\"segment_rows\":%.9g},",
+                     op->dim[5], op->dim[2], op->dim[1],
+                     (double)(op->dim[1] * op->dim[2]) / (double)op->dim[5]);
+  }
+}
+
+static void print_experts(const struct pen_plan *plan) {
+  const struct pen_op *op = find_experts(plan);
+  if (op != NULL) {
+    printf("%-14s%" PRId64 ", %" PRId64 " a token; slices of %" PRId64
+           " tokens, %.6g rows an expert on average\n",
+           "experts", op->dim[5], op->dim[2], op->dim[1],
+           (double)(op->dim[1] * op->dim[2]) / (double)op->dim[5]);
+  }
 }
 
 static void json_hosts(struct pen_writer *out, const struct pen_plan *plan) {
@@ -206,6 +237,7 @@ static void print_json(const struct pen_plan *plan, const char *kernels) {
   pen_writer_print(&out, "\"makespan\":%.9g,\"exchanging\":%.9g,\"exposed\":%.9g,",
                    plan->forecast.makespan, plan->forecast.exchanging, plan->forecast.exposed);
   pen_writer_text(&out, plan->only_measures ? "\"only_measures\":true," : "");
+  json_experts(&out, plan);
   json_hosts(&out, plan);
   json_fallbacks(&out, plan);
   json_shapes(&out, plan);
@@ -342,6 +374,7 @@ static void print_text(const struct pen_plan *plan, const char *kernels) {
   }
   printf("%-14s%s, transport %s, %u threads a rank\n", "device", pen_device_row(plan->device)->text,
          pen_transport_row(plan->transport)->text, plan->threads_per_rank);
+  print_experts(plan);
   print_hosts(plan);
   print_forecast(plan);
   print_fallbacks(plan);

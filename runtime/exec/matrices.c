@@ -6,8 +6,9 @@
  * orthogonalizes them there, and another brings each back, in place of the gradient. What is left
  * of the update is done element by element.
  *
- * An exchange ends when all that others write has come. So an owner has the splits before it
- * computes, and no split of the next matrix comes before all have what it has made of this one. */
+ * A stack is a matrix after the other. An exchange ends when all that others write has come. So an
+ * owner has the splits before it computes, and no split of the next matrix comes before all have
+ * what it has made of this one. */
 #include "runtime/exec/matrices.h"
 
 #include "runtime/base/check.h"
@@ -52,6 +53,18 @@ void pen_list_matrices(struct pen_vm *vm) {
   vm->matrices = list;
 }
 
+/* Each matrix of a stack by itself. */
+static void orthogonalize_stack(const struct pen_vm *vm, const struct pen_adamw_tensor *stack) {
+  const uint32_t tensors = pen_tensor_count(&vm->plan->weights[stack->weight]);
+  struct pen_adamw_tensor one = *stack;
+  one.count /= tensors;
+  one.rows /= tensors;
+  for (uint32_t n = 0; n < tensors; n++) {
+    vm->device->muon_orthogonalize(&one, 1, vm->adamw, vm->streams.compute);
+    one.gradient += one.count;
+  }
+}
+
 /* Of the list of updates the tensors of Muon, which come first; those of a matrix follow each
  * other.
  */
@@ -67,7 +80,9 @@ static void orthogonalize_own(const struct pen_vm *vm) {
     const size_t pieces = vm->program->exchange_count > 0 && tensor->pieces > 1
                               ? 0 /* tensor ranks exchange them */
                               : tensor->pieces;
-    if (pieces > 0 && tensor->count > 0) { /* else another data rank has all of it */
+    if (pieces == 1 && tensor->count > 0) { /* else another data rank has all of it */
+      orthogonalize_stack(vm, tensor);
+    } else if (pieces > 1 && tensor->count > 0) {
       vm->device->muon_orthogonalize(tensor, pieces, vm->adamw, vm->streams.compute);
     }
     tensor += pieces > 0 ? pieces : 1;

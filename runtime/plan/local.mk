@@ -18,6 +18,7 @@ libruntime_a_SOURCES += \
   %reldir%/rank_set.h \
   %reldir%/profiles.def \
   %reldir%/recompute.def \
+  %reldir%/experts.h \
   %reldir%/shard.h \
   %reldir%/transports.def \
   %reldir%/transports.h

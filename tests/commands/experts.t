@@ -2,6 +2,7 @@
 # experts.t: mixtures of experts: the bits of training over threads, dtypes, shards and what else a plan has; scores and texts that depend on
 # no slice and no other token; a tensor an expert in files; routes when a router says nothing or nonsense; settings that are refused.
 . "${top_srcdir:-.}/tests/support/lib.sh"
+. "$top_srcdir/tests/support/routers.sh"
 
 moe="kv_heads = 2; head_dim = 12; experts = 8; experts_per_token = 3; moe_ffn = 24; router_normalize = true;"
 describe qwen3_moe 2 "$moe"
@@ -22,6 +23,10 @@ qwen3_moe bf16_two $slices -s model.dtype=bf16 -s pipeline.ranks=2 -s memory.rec
 qwen3_moe data_one $slices -s data_parallel.replicas=3
 qwen3_moe moments  $slices -s data_parallel.replicas=3 -s data_parallel.shard=optimizer
 qwen3_moe weights  $slices -s data_parallel.replicas=3 -s data_parallel.shard=weights
+qwen3_moe summed_one $slices -s data_parallel.replicas=2 -s data_parallel.reduce=microbatch
+qwen3_moe summed   $slices -s data_parallel.replicas=2 -s data_parallel.shard=weights -s data_parallel.unit=layer -s pipeline.ranks=2 -s pipeline.schedule=zb_h1
+qwen3_moe muon_one $slices -s optimizer.name=muon -s data_parallel.replicas=2
+qwen3_moe muon     $slices -s optimizer.name=muon -s data_parallel.replicas=2 -s data_parallel.shard=optimizer -s pipeline.ranks=2 -s memory.audit=true
 qwen3_moe mixed_one $slices -s model.mlp_only=[0] -s cluster.threads_per_rank=3 -s cluster.bind=none
 qwen3_moe mixed_two $slices -s model.mlp_only=[0] -s pipeline.ranks=2 -s memory.recompute=layer
 mixtral one        $slices
@@ -56,7 +61,6 @@ ok "the same text with a cache and without" cmp "$scratch/alone.text" "$scratch/
 ok "of 14 bytes" test "$(wc -c <"$scratch/alone.text")" -ge 14
 
 # ---- files ----
-header() { tail -c +9 "$1" | head -c "$(od -An -tu8 -N 8 "$1" | tr -d ' ')"; }
 names() { header "$1" | tr ',{' '\n\n' | grep -c "$2"; }
 is "a tensor an expert" "$(names "$scratch/trained" '^"model.layers.1.mlp.experts.7.down_proj.weight":$')" 1
 is "48 of them" "$(names "$scratch/trained" 'mlp.experts')" 48
@@ -65,22 +69,50 @@ ok "with fewer experts: built" build fewer "$scratch/qwen3_moe.cfg" -s model.exp
 fails "other experts" 65 "model.layers.0.mlp.gate.weight" "$scratch/fewer" eval --data "$scratch/data.bin" --init "$scratch/trained"
 
 # ---- routers ----
-# put_router BYTES FILE: the first layer's router is these four bytes again and again.
-put_router() {
-  router_at=$(header "$2" | sed 's/.*"model.layers.0.mlp.gate.weight":{[^}]*offsets":\[\([0-9]*\),.*/\1/')
-  router_at=$((router_at + 8 + $(od -An -tu8 -N 8 "$2" | tr -d ' ')))
-  awk 'BEGIN { for (n = 0; n < 256; n++) printf "%s", ARGV[1] }' "$1" >"$scratch/escaped"
-  printf "$(cat "$scratch/escaped")" | dd of="$2" bs=1 seek="$router_at" conv=notrunc 2>/dev/null
-}
 cp "$scratch/trained" "$scratch/level"
-put_router '\000\000\000\000' "$scratch/level"
+put_router 0 '\000\000\000\000' "$scratch/level"
 ok "all tokens at the same experts: scored" "$scratch/qwen3_moe_one" score --data "$scratch/data.bin" --init "$scratch/level" --output "$scratch/level.scores" --quiet
 ok "which changes scores (the test can tell)" sh -c "! cmp -s '$scratch/level.scores' '$scratch/slices.scores'"
 ok "trained" "$scratch/qwen3_moe_threads" train --data "$scratch/data.bin" --init "$scratch/level" --steps 3 --quiet --log "$scratch/level.log" --checkpoint "$scratch/level.ckpt"
 cp "$scratch/trained" "$scratch/huge"
-put_router '\346\261\141\177' "$scratch/huge"
+put_router 0 '\346\261\141\177' "$scratch/huge"
 fails "logits that are not finite" 79 "" "$scratch/qwen3_moe_one" train --data "$scratch/data.bin" --init "$scratch/huge" --steps 5 --max-skipped 2 --log "$scratch/huge.log" --checkpoint "$scratch/huge.ckpt"
 is "its steps are skipped" "$(grep -c '"loss":null.*"skipped":' "$scratch/huge.log")" 2
+
+# ---- costs ----
+report() { # FIELD OPTION...: of the model with a dense layer
+  report_field=$1
+  shift
+  "$gen" -p report "$scratch/qwen3_moe.cfg" $slices -s model.mlp_only=[0] "$@" 2>"$scratch/said" | sed -n "s/^ *\"$report_field\": \([^,]*\),*/\1/p" | head -n 1
+}
+is "rows of an expert in a slice" "$(report segment_rows)" 6.0
+is "of a microbatch" "$(report rows_worst)" 96
+is "imbalance" "$(report imbalance) $(report imbalance -s costs.expert_imbalance=2)" "1.2 2.0"
+is "bounds have balanced routes" "$(report lower_bound -s costs.expert_imbalance=2)" "$(report makespan -s costs.expert_imbalance=1)"
+ok "a step has not" test "$(report makespan)" != "$(report lower_bound)"
+block() { echo "{\"block\": \"model.$1\", \"microbatch\": 2, $2 \"forward\": $3, \"backward_input\": $3, \"backward_weight\": 10, \"backward\": $(($3 + 10)), \"recompute\": 0}"; }
+made() { # ROUTES
+  cat <<END
+{"version": 2, "device": "cpu", "dtype": "f32", "sequence": 16, "messages": [], "collectives": [], "optimizer": {"ms_per_element": 0}, "blocks": [
+$(block embed_tokens "" 10), $(block layers.0.self_attn "" 10), $(block layers.0.mlp "" 10), $(block layers.1.self_attn "" 10),
+$(block layers.1.mlp '"routes": "balanced",' 10), $(block layers.1.mlp "\"routes\": \"$1\"," 20), $(block norm "" 10), $(block head "" 10 | sed s/model.head/lm_head/)]}
+END
+}
+made doubled >"$scratch/made.json"
+# F and B of seven blocks take 10 and 20; with twice its rows F and I of the experts take 10 more each.
+one="-s pipeline.microbatches=1 --costs=$scratch/made.json"
+is "measured with doubled rows" "$(report makespan $one)" "$(awk 'BEGIN { printf "%.1f", 210 + .2 * 20 }')"
+is "and of balanced rows" "$(report makespan $one -s costs.expert_imbalance=1)" 210.0
+made uneven >"$scratch/made.json"
+report makespan $one >/dev/null
+matches "other routes" "$(cat "$scratch/said")" '*blocks*.routes*must be "balanced" or "doubled"*'
+ok "with plans to measure: built" build measured "$scratch/qwen3_moe.cfg" --blocks $slices -s model.mlp_only=[0]
+ok "measured" "$scratch/measured" measure --seconds 0.2 --output "$scratch/costs.json"
+is "blocks of experts, with both routes, of each microbatch" "$(grep -A 9 '"block": "model.layers.1.mlp"' "$scratch/costs.json" | sed -n 's/.*"routes": "\(.*\)".*/\1/p' | tr '\n' ' ')" \
+  "balanced doubled balanced doubled balanced doubled balanced doubled "
+is "and without experts" "$(grep -c '"block": "model.layers.0.mlp"' "$scratch/costs.json")" 4
+ok "which a plan takes" report makespan --costs="$scratch/costs.json"
+matches "info has the experts" "$("$scratch/measured" info)" "*experts *8, 3 a token; slices of 16 tokens, 6 rows an expert on average*"
 
 # ---- what is refused ----
 refused() { # TEXT SETTING...
@@ -92,10 +124,9 @@ refused "at most model.experts = 8" -s model.experts_per_token=9
 refused "a multiple of batch.microbatch = 2 that divides" -s expert_parallel.rows=12
 refused "endings of the names of all experts" -s model.frozen=[experts.3.gate_proj.weight]
 refused "endings of the names of all experts" -s "optimizer.groups=[3.up_proj.weight: rate=2]"
-refused "adamw" -s optimizer.name=muon
-refused "step" -s data_parallel.replicas=2 -s data_parallel.reduce=microbatch
 refused "1, with the family qwen3_moe" -s tensor_parallel.ranks=2
 refused "which has no experts" -s model.family=qwen3
+refused "a number from 1 to 1024" -s costs.expert_imbalance=0.9
 refused "has experts" -s model.expert_every=3
 refused "has experts" -s model.mlp_only=[1,0]
 refused "numbers of layers" -s model.mlp_only=[2]

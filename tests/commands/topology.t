@@ -168,6 +168,7 @@ costs.backward_input	REALS	0, or a number from 1e-30 to 1e+30, or a list of such
 costs.backward_weight	REALS	0, or a number from 1e-30 to 1e+30, or a list of such
 costs.send	REALS	0, or a number from 1e-30 to 1e+30, or a list of such
 costs.send_host	REALS	0, or a number from 1e-30 to 1e+30, or a list of such
+costs.expert_imbalance	REAL	a number from 1 to 1024
 costs.byte	REAL	0, or a number from 1e-30 to 1e+30
 costs.byte_host	REAL	0, or a number from 1e-30 to 1e+30
 costs.overlap	REAL	0, or a number from 1e-30 to 1e+30

@@ -1,5 +1,6 @@
 # tests/complaints: what users of other systems complain of, by system and number (docs/complaints.md has the table)
 COMPLAINT_TESTS = \
+  %reldir%/experts.t \
   %reldir%/hangs.t \
   %reldir%/memory.t \
   %reldir%/numbers.t \

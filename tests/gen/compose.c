@@ -177,7 +177,7 @@ static void check_order(const char *schedule, const struct pen_order *order,
   int kind = pen_schedule_of(schedule_named(schedule))->trains ? PEN_TRAIN : PEN_EVAL;
   struct pen_stage_cost *cost = pen_new(partition->stage_count, sizeof *cost);
   for (uint32_t stage = 0; stage < partition->stage_count; stage++)
-    cost[stage] = (struct pen_stage_cost){1, 1, 1, 0.25, 0, 0, {0}};
+    cost[stage] = (struct pen_stage_cost){1, 1, 1, 0.25, 0, 0, {0}, {0}};
   struct pen_timing *timing = pen_simulate(order, partition, &pen_training_none, cost, -1);
   uint32_t shape[] = {partition->rank_count, partition->stages_per_rank,
                       partition->microbatch_count};
@@ -277,7 +277,7 @@ static void compare_claims(size_t index, uint32_t ranks, uint32_t stages, uint32
       make_order(schedule->name, 0, false, ranks, stages, microbatches, &partition);
   struct pen_stage_cost *cost = pen_new(partition->stage_count, sizeof *cost);
   for (uint32_t stage = 0; stage < partition->stage_count; stage++)
-    cost[stage] = (struct pen_stage_cost){1, 1, 1, 0, 0, 0, {0}};
+    cost[stage] = (struct pen_stage_cost){1, 1, 1, 0, 0, 0, {0}, {0}};
   double bubble = pen_simulate(order, partition, &pen_training_none, cost, -1)->bubble;
   double claim = claimed[index].bubble(ranks, stages, microbatches, warmup);
   long peak = schedule->trains ? peak_of(order) : 0,

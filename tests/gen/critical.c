@@ -47,6 +47,7 @@ static struct plan random_plan(uint64_t *seed, char **which) {
                                                unit * (double)draw(seed, 3),
                                                0,
                                                0,
+                                               {0},
                                                {0}};
   plan.training.adds_tied_gradient = draw(seed, 2);
   plan.training.waits_for_norm = draw(seed, 2);
@@ -157,7 +158,7 @@ static void the_path_of_1f1b_is_known(void **state) {
   plan.order = make_order("1f1b", 1, false, 3, 1, 4, &plan.partition);
   plan.cost = pen_new(3, sizeof *plan.cost);
   for (int stage = 0; stage < 3; stage++)
-    plan.cost[stage] = (struct pen_stage_cost){1, 1, 1, 0.5, 0, 0, {0}};
+    plan.cost[stage] = (struct pen_stage_cost){1, 1, 1, 0.5, 0, 0, {0}, {0}};
   simulate(&plan);
   char *text = NULL;
   size_t bytes = 0;
@@ -187,7 +188,7 @@ static void a_pair_is_one_step_of_the_path(void **state) {
   plan.order->action[0][2].overlaps = true;
   plan.cost = pen_new(2, sizeof *plan.cost);
   for (int stage = 0; stage < 2; stage++)
-    plan.cost[stage] = (struct pen_stage_cost){1, 1, 1, 1, 0, 0, {0}};
+    plan.cost[stage] = (struct pen_stage_cost){1, 1, 1, 1, 0, 0, {0}, {0}};
   simulate(&plan);
   unsigned pairs = 0;
   for (size_t i = 0; i < plan.path->count; i++) {

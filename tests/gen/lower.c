@@ -77,7 +77,7 @@ static unsigned check_receives(const char *schedule, unsigned ranks, unsigned st
   struct pen_order *order = make_order(schedule, 0, false, ranks, stages, microbatches, &partition);
   struct pen_stage_cost *cost = pen_new(partition->stage_count, sizeof *cost);
   for (uint32_t s = 0; s < partition->stage_count; s++)
-    cost[s] = (struct pen_stage_cost){1, 1.5, 0.5, send, 0, 0, {0}};
+    cost[s] = (struct pen_stage_cost){1, 1.5, 0.5, send, 0, 0, {0}, {0}};
   struct pen_timing *timing = pen_simulate(order, partition, &pen_training_none, cost, -1);
   struct pen_lowered *l = pen_lower(
       order, partition, &(struct pen_training){.waits_for_norm = true}, timing, PEN_TRAIN);

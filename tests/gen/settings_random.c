@@ -35,7 +35,7 @@ static const char *some_of(uint64_t *seed, const char *const *name, size_t count
 static const char *some_cuts(uint64_t *seed, const struct pen_family *family, uint32_t layers,
                              uint32_t wanted) {
   uint32_t count;
-  const struct pen_model_block *block = pen_family_blocks(family, layers, &count);
+  const struct pen_model_block *block = pen_family_blocks(family, NULL, layers, &count);
   const char *text = "";
   for (uint32_t b = 1; b < count && wanted > 0; b++) {
     if (draw(seed, count - b) >= wanted) continue;

@@ -17,7 +17,7 @@ static struct pen_stage_cost *even_costs(const struct pen_partition *partition, 
                                          double w, double send) {
   struct pen_stage_cost *cost = pen_new(partition->stage_count, sizeof *cost);
   for (uint32_t stage = 0; stage < partition->stage_count; stage++)
-    cost[stage] = (struct pen_stage_cost){f, i, w, send, 0, send, {0}};
+    cost[stage] = (struct pen_stage_cost){f, i, w, send, 0, send, {0}, {0}};
   return cost;
 }
 
@@ -299,6 +299,7 @@ static void turns_are_a_global_order_by_time(void **state) {
                                             unit * (double)draw(&seed, most),
                                             0,
                                             0,
+                                            {0},
                                             {0}};
     uint32_t *host = pen_new(ranks, sizeof *host);
     for (uint32_t rank = 0; rank < ranks; rank++) host[rank] = (uint32_t)draw(&hosts, 3);
@@ -358,6 +359,7 @@ static void the_bound_holds_for_every_order(void **state) {
                                             (double)draw(&seed, 3),
                                             0,
                                             0,
+                                            {0},
                                             {0}};
     for (uint32_t stage = 0; round % 2 && stage < partition->stage_count; stage++)
       cost[stage].shared = 0.5 * cost[stage].backward_weight;

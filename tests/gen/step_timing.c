@@ -43,6 +43,7 @@ static struct timed_step random_step(uint64_t *seed, uint32_t replicas) {
                                                (double)draw(seed, 3),
                                                0,
                                                0,
+                                               {0},
                                                {0}};
     for (int k = 0; k < PEN_COLLECTIVES; k++)
       step.collective_cost[stage].cost[k] = (double)draw(seed, 7);

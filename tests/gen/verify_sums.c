@@ -364,10 +364,10 @@ static bool elsewhere_in_the_arena(struct broken_plan *p) {
 
 static const struct defect wrong_scale[] = {
     {"an op adds to the sum", adds_directly, {"only whole gradients", "bytes, but"}},
-    {"an op adds twice", adds_twice, {"to which it has added already", "a second time"}},
+    {"an op adds twice", adds_twice, {"derived: op", "a second time"}},
     {"an op adds to another gradient",
      adds_to_another,
-     {"to which it has added already", "nor zero", "to which nothing was added",
+     {"derived: op", "which is summed already", "nor zero", "to which nothing was added",
       "in the same bytes", "does not begin where"}},
     {"an op adds another gradient",
      adds_another,

@@ -308,7 +308,7 @@ static void text_shows_every_action(void **state) {
   (void)state;
   struct whole whole = make_whole(topology_text("mlp", "1f1b", 2, 1, 3, "zero_bubble = true;"));
   for (int stage = 0; stage < 2; stage++)
-    whole.cost[stage] = (struct pen_stage_cost){1, 2, 1, 0, 0, 0, {0}};
+    whole.cost[stage] = (struct pen_stage_cost){1, 2, 1, 0, 0, 0, {0}, {0}};
   whole.timing = pen_simulate(whole.order, whole.partition, &pen_training_none, whole.cost, -1);
   struct pen_view view = {.plan = whole.plan,
                           .partition = whole.partition,

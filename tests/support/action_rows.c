@@ -23,7 +23,7 @@ struct action_lists make_rows(const char *schedule, int warmup, bool split, uint
       make_order(schedule, warmup, split, ranks, stages, microbatches, &rows.partition);
   struct pen_stage_cost *cost = pen_new(rows.partition->stage_count, sizeof *cost);
   for (uint32_t stage = 0; stage < rows.partition->stage_count; stage++)
-    cost[stage] = (struct pen_stage_cost){1, 1, 1, 0, 0, 0, {0}};
+    cost[stage] = (struct pen_stage_cost){1, 1, 1, 0, 0, 0, {0}, {0}};
   struct pen_lowered *lowered =
       pen_lower(order, rows.partition, &pen_training_none,
                 pen_simulate(order, rows.partition, &pen_training_none, cost, -1), PEN_TRAIN);

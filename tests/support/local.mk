@@ -57,5 +57,6 @@ EXTRA_DIST += \
   %reldir%/kernels.sh \
   %reldir%/layers.awk \
   %reldir%/lib.sh \
+  %reldir%/routers.sh \
   %reldir%/splits.sh \
   %reldir%/train.sh

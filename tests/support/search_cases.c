@@ -14,6 +14,7 @@ struct pen_stage_cost *random_costs(const struct pen_partition *partition, uint6
                                           0.25 * (double)draw(seed, most),
                                           0,
                                           0,
+                                          {0},
                                           {0}};
   uint32_t last = partition->stage_count - 1; /* the one that may have a head by chunks */
   if (most % 2 == 0) cost[last].shared = 0.5 * cost[last].backward_weight;
