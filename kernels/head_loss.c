@@ -6,8 +6,10 @@
  *                         replaces the logits
  *     HEAD_LOSS, _B       dx = logits w, if dx is present
  *     HEAD_LOSS_DW, _B    dw += logits^T x
- * B has 3 products with the size of all logits; I and W together have 4. Each is the device's own
- * operation, prepared for that number of rows; the losses of chunks are added in rising order.
+ * B has 3 products with the size of all logits; I and W together have 4. TOKEN_LOGP has LOGP in
+ * place of the loss, and its gradients LOGP_DX, whose result replaces the logits. Each is the
+ * device's own operation, prepared for that number of rows; the losses of chunks are added in
+ * rising order.
  *
  * Workspace: | logits of a chunk, of the op's dtype | an f64 for each chunk | the operations'
  * workspace |, each aligned to PEN_ALIGNMENT_BYTES. A chunk of a tensor is aligned too, since
@@ -31,28 +33,39 @@ enum chunk_operand_kind { ABSENT, LOGITS, BY_ROW, OF_ALL_ROWS, OF_CHUNK, GRADIEN
 struct chunk_operand {
   enum chunk_operand_kind kind; /* OF_CHUNK: an f64 for each chunk; GRADIENT: in place of LOGITS */
   int operand;                  /* of the call: BY_ROW, OF_ALL_ROWS */
-  size_t row_bytes;             /* BY_ROW */
+  size_t element_bytes;         /* BY_ROW; 0: of the op's dtype */
+  bool has_choices;             /* BY_ROW: dim[4] elements a row; else one */
 };
 
 enum { LOSS_OPERANDS = 7 };
+#define ROW_OF(k, type) \
+  { .kind = BY_ROW, .operand = (k), .element_bytes = sizeof(type) }
+#define CHOICES_OF(k, bytes) \
+  { .kind = BY_ROW, .operand = (k), .element_bytes = (bytes), .has_choices = true }
 static const struct chunk_operand
-    cross_entropy[LOSS_OPERANDS] = {{LOGITS, 0, 0},
-                                    {BY_ROW, 2, sizeof(int32_t)},
-                                    {OF_ALL_ROWS, 3, 0},
-                                    {OF_CHUNK, 0, 0},
-                                    {GRADIENT, 0, 0}},
-    cross_entropy_columns[LOSS_OPERANDS] = {{LOGITS, 0, 0},
-                                            {BY_ROW, 2, sizeof(int32_t)},
-                                            {OF_ALL_ROWS, 3, 0},
-                                            {BY_ROW, 4, sizeof(float)},
-                                            {BY_ROW, 5, sizeof(double)},
-                                            {OF_CHUNK, 0, 0},
-                                            {GRADIENT, 0, 0}},
-    logits_maximum[LOSS_OPERANDS] = {{LOGITS, 0, 0},
-                                     {BY_ROW, 2, sizeof(float)},
-                                     {BY_ROW, 3, sizeof(float)}},
-    logits_sum[LOSS_OPERANDS] = {
-        {LOGITS, 0, 0}, {BY_ROW, 2, sizeof(float)}, {BY_ROW, 3, sizeof(double)}};
+    cross_entropy[LOSS_OPERANDS] = {{.kind = LOGITS},
+                                    ROW_OF(2, int32_t),
+                                    {.kind = OF_ALL_ROWS, .operand = 3},
+                                    {.kind = OF_CHUNK},
+                                    {.kind = GRADIENT}},
+    cross_entropy_columns[LOSS_OPERANDS] = {{.kind = LOGITS},
+                                            ROW_OF(2, int32_t),
+                                            {.kind = OF_ALL_ROWS, .operand = 3},
+                                            ROW_OF(4, float),
+                                            ROW_OF(5, double),
+                                            {.kind = OF_CHUNK},
+                                            {.kind = GRADIENT}},
+    logits_maximum[LOSS_OPERANDS] = {{.kind = LOGITS}, ROW_OF(2, float), ROW_OF(3, float)},
+    logits_sum[LOSS_OPERANDS] = {{.kind = LOGITS}, ROW_OF(2, float), ROW_OF(3, double)},
+    logp[LOSS_OPERANDS] = {{.kind = LOGITS},
+                           CHOICES_OF(2, sizeof(int32_t)),
+                           CHOICES_OF(3, 0),
+                           {.kind = BY_ROW, .operand = 4},
+                           ROW_OF(5, float)},
+    logp_dx[LOSS_OPERANDS] = {CHOICES_OF(4, 0), {.kind = BY_ROW, .operand = 5},
+                              {.kind = LOGITS}, CHOICES_OF(2, sizeof(int32_t)),
+                              ROW_OF(3, float), {.kind = ABSENT},
+                              {.kind = LOGITS}};
 
 struct head_loss_rule {
   enum pen_op_kind kind, loss; /* of the op; of the operation LOSS */
@@ -78,6 +91,10 @@ static const struct head_loss_rule rules[] = {
      PEN_OP_CROSS_ENTROPY_COLUMNS,
      cross_entropy_columns,
      {NONE, 6, 7, 8}},
+    {PEN_OP_TOKEN_LOGP, PEN_OP_LOGP, logp, {NONE, NONE, NONE, NONE}},
+    {PEN_OP_TOKEN_LOGP_DX, PEN_OP_LOGP_DX, logp_dx, {NONE, NONE, 7, NONE}},
+    {PEN_OP_TOKEN_LOGP_DW, PEN_OP_LOGP_DX, logp_dx, {NONE, NONE, NONE, 6}},
+    {PEN_OP_TOKEN_LOGP_B, PEN_OP_LOGP_DX, logp_dx, {NONE, NONE, 7, 8}},
 };
 
 struct head_loss_op {
@@ -194,7 +211,9 @@ static void *loss_operand(const struct pen_call *call, int k, int64_t first, boo
     case BY_ROW:
       return call->operand[of->operand] == NULL
                  ? NULL
-                 : (char *)call->operand[of->operand] + (size_t)first * of->row_bytes;
+                 : (char *)call->operand[of->operand] +
+                       (size_t)first * (of->has_choices ? (size_t)call->dim[4] : 1) *
+                           (of->element_bytes ? of->element_bytes : head->element_bytes);
     default: return NULL;
   }
 }
@@ -215,10 +234,15 @@ static void run_chunk(const struct pen_call *call, int64_t first, int64_t rows) 
     loss.operand[k] = loss_operand(call, k, first, dx != NULL || dw != NULL);
   run_part(call, PRODUCT, form, &product);
   run_part(call, LOSS, form, &loss);
-  if (dx != NULL)
+  if (dx != NULL) {
+    const bool adds = head->rule->loss == PEN_OP_LOGP_DX; /* the operand before dx */
+    char *const addend = adds ? call->operand[head->rule->writes[INPUT] - 1] : NULL;
     run_part(call, INPUT, form,
-             &(struct pen_call){.operand = {logits, w, NULL, dx + elements * head->dx_bytes},
-                                .dim = {rows, dim[1], dim[2]}});
+             &(struct pen_call){
+                 .operand = {logits, w, addend ? addend + elements * head->dx_bytes : NULL,
+                             dx + elements * head->dx_bytes},
+                 .dim = {rows, dim[1], dim[2]}});
+  }
   if (dw != NULL)
     run_part(call, WEIGHT, form,
              &(struct pen_call){.operand = {logits, x, dw}, .dim = {rows, dim[1], dim[2]}});

@@ -1,5 +1,6 @@
-/* head_loss.h: HEAD_LOSS, HEAD_LOSS_DW and HEAD_LOSS_B, and the same ops of a split of the
- * vocabulary, for any device, by its LINEAR, CROSS_ENTROPY, LINEAR_DX and LINEAR_DW (head_loss.c).
+/* head_loss.h: HEAD_LOSS, HEAD_LOSS_DW and HEAD_LOSS_B, the same ops of a split of the vocabulary,
+ * and TOKEN_LOGP with its gradients, for any device, by its LINEAR, CROSS_ENTROPY or LOGP,
+ * LINEAR_DX and LINEAR_DW (head_loss.c).
  */
 #ifndef PEN_HEAD_LOSS_H
 #define PEN_HEAD_LOSS_H

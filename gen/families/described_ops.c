@@ -195,9 +195,77 @@ static void append_loss(struct block_ops *e, struct sized_op *sized) {
                             share, e->loss, sized->op == &kind->op[kind->op_count - 1]);
 }
 
+/* ---- log-probabilities ---- */
+
+/* The LOGP of a block that alone reads what a LINEAR of the block makes, in the last unit; null: it
+ * is none, or not alone. */
+static const struct pen_kind_op *logp_of(const struct pen_kind_block *block,
+                                         const struct pen_kind_op *product) {
+  const struct pen_kind *kind = block->kind;
+  const uint32_t past_read = kind->value[product->first_output].past_read;
+  if (kind->gives != PEN_NONE || product->row->kind != PEN_OP_LINEAR ||
+      product->operand[2].source != PEN_OPERAND_ABSENT || product < kind->op + block->first ||
+      past_read == 0 || past_read > block->past)
+    return NULL;
+  const struct pen_kind_op *last = &kind->op[past_read - 1];
+  for (const struct pen_kind_op *op = product + 1; op < last; op++)
+    for (int k = 0; k < PEN_OPERANDS_MAX; k++)
+      if (op->operand[k].source == PEN_OPERAND_VALUE &&
+          op->operand[k].value == product->first_output)
+        return NULL;
+  return last->row->kind == PEN_OP_LOGP ? last : NULL;
+}
+
+/* The LINEAR with which a LOGP is one op by model.loss_rows; null: with none. */
+static const struct pen_kind_op *product_of(const struct block_ops *e,
+                                            const struct pen_kind_op *logp) {
+  const struct pen_kind *kind = e->block->kind;
+  const struct pen_kind_operand *logits = &logp->operand[0];
+  if (logp->row->kind != PEN_OP_LOGP || logits->source != PEN_OPERAND_VALUE ||
+      pen_language_chunk(e->graph) == 0 || kind->value[logits->value].maker == PEN_NONE)
+    return NULL;
+  const struct pen_kind_op *product = &kind->op[kind->value[logits->value].maker];
+  return logp_of(e->block, product) == logp ? product : NULL;
+}
+
+/* LOGP, or TOKEN_LOGP, of the product of x and the weight: by chunks with model.loss_rows. */
+static void append_token_logp(struct block_ops *e, const struct pen_kind_op *op, uint32_t x,
+                              uint32_t weight, uint32_t targets) {
+  struct pen_graph *graph = e->graph;
+  const struct pen_weight *shape = &graph->weight[graph->value[weight].weight];
+  const int64_t rows = graph->rows, chunk = pen_language_chunk(graph),
+                width = (int64_t)shape->dim[1], vocab = (int64_t)shape->dim[0],
+                choices = (int64_t)graph->value[targets].elements / rows;
+  const char *name = op->from->output[0];
+  if (chunk > 0) {
+    pen_append_forward(graph, PEN_OP_TOKEN_LOGP, name, (uint32_t[]){x, weight, targets},
+                       (int64_t[]){rows, width, vocab, chunk, choices}, 5);
+  } else {
+    const uint32_t logits = pen_op_linear(graph, pen_text("%s.logits", name), x, weight, PEN_NONE);
+    pen_append_forward(graph, PEN_OP_LOGP, name, (uint32_t[]){logits, targets},
+                       (int64_t[]){rows, vocab, choices}, 3);
+  }
+  const struct pen_op *made = &graph->forward.op[graph->forward.count - 1];
+  const int first = pen_signature_of(made->kind)->input_count;
+  for (int n = 0; n < pen_described_outputs(op->row->kind); n++)
+    e->value[op->first_output + (uint32_t)n] = made->operand[first + n];
+}
+
 static void append_op(struct block_ops *e, const struct pen_kind_op *op) {
+  const struct pen_kind_op *product = product_of(e, op);
+  if (product) {
+    append_token_logp(e, op, input_value(e, product, 0), input_value(e, product, 1),
+                      input_value(e, op, 1));
+    return;
+  }
+  if (pen_language_chunk(e->graph) > 0 && logp_of(e->block, op)) {
+    input_value(e, op, 1); /* the weights are in the order of the ops */
+    return;
+  }
   struct sized_op sized = size_op(e, op);
-  if (op->row->appended == PEN_APPENDED_ATTENTION)
+  if (op->row->appended == PEN_APPENDED_TOKEN_LOGP)
+    append_token_logp(e, op, sized.input[0], sized.input[1], sized.input[2]);
+  else if (op->row->appended == PEN_APPENDED_ATTENTION)
     append_attention(e, &sized);
   else if (op->row->appended == PEN_APPENDED_LOSS)
     append_loss(e, &sized);

@@ -450,10 +450,8 @@ static void derive_backward(struct pen_graph *graph) {
   uint32_t input_gradient = graph->input_gradient;
   append_backward_ops(graph, b, b, "(B)");
   if (input_gradient != PEN_NONE) unify_input_gradient(graph, input_gradient);
-  if (pen_loss_is_fused(graph)) {
-    pen_fused_loss_merge(b);
-    program[PEN_PROGRAM_F].count -= graph->fused_op_count;
-  }
+  pen_fused_loss_merge(b);
+  program[PEN_PROGRAM_F].count -= graph->fused_op_count;
   pen_recompute_strip(graph, &segments);
 }
 

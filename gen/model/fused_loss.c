@@ -5,7 +5,9 @@
  * loss, and I and B begin with it and also store the microbatch's loss; in B one op computes the
  * loss and the gradient of its weight from the same logits. The order of all sums is the same, and
  * so are the bits. Evaluation has no backward, and its F ends with the loss. Of split weights there
- * is such a loss for each split, and F ends before the ops on which they depend (split_head.c). */
+ * is such a loss for each split, and F ends before the ops on which they depend (split_head.c).
+ *
+ * TOKEN_LOGP is no loss, and F runs it; its gradients are one op in B, too. */
 #include "gen/model/fused_loss.h"
 
 #include <string.h>
@@ -56,8 +58,11 @@ void pen_fused_loss_merge(struct pen_op_list *program) {
 }
 
 double pen_shared_flops(const struct pen_graph *graph) {
-  const struct pen_op_list *program = graph->program;
-  if (!graph->training || !pen_loss_is_fused(graph)) return 0;
+  const struct pen_op_list *program = graph->program, *b = &program[PEN_PROGRAM_B];
+  bool is_shared = pen_loss_is_fused(graph);
+  for (size_t i = 0; i < b->count; i++)
+    is_shared = is_shared || pen_fused_loss_made_by(b->op[i].kind);
+  if (!graph->training || !is_shared) return 0;
   return pen_program_flops(&program[PEN_PROGRAM_I]) + pen_program_flops(&program[PEN_PROGRAM_W]) -
          pen_program_flops(&program[PEN_PROGRAM_B]);
 }

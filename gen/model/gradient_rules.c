@@ -130,10 +130,11 @@ int pen_loss_gradient_of(int loss, int k) {
                                                        : -1;
 }
 
-/* ---- PEN_FUSED_LOSS ---- */
+/* ---- PEN_FUSED_LOSS, PEN_FUSED_GRADIENT ---- */
 
 static const struct pen_fused_loss fused_losses[] = {
 #define PEN_FUSED_LOSS(forward, weight, both) {PEN_OP_##forward, PEN_OP_##weight, PEN_OP_##both},
+#define PEN_FUSED_GRADIENT PEN_FUSED_LOSS
 #include "kernels/ops.def"
 };
 

@@ -54,12 +54,12 @@ uint32_t pen_op_tensor_rank(int kind, const int64_t *dim);
  * it is none. */
 int pen_loss_gradient_of(int loss, int k);
 
-/* PEN_FUSED_LOSS. */
+/* PEN_FUSED_LOSS, or PEN_FUSED_GRADIENT, whose `forward` is the I op. */
 struct pen_fused_loss {
   int forward, weight, both;
 };
 
-/* The row whose loss, or whose joint op, is of that kind, or null. */
+/* The row whose loss or I op, or whose joint op, is of that kind, or null. */
 const struct pen_fused_loss *pen_fused_loss_of(int forward);
 const struct pen_fused_loss *pen_fused_loss_made_by(int both);
 

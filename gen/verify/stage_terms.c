@@ -106,7 +106,8 @@ static void set_value(struct pen_stage_terms *s, uint32_t tensor, uint32_t value
 
 /* ---- ops ---- */
 
-/* The op in progress, or the one of two ops that it is made of (PEN_FUSED_LOSS). */
+/* The op in progress, or the one of two ops that it is made of (PEN_FUSED_LOSS,
+ * PEN_FUSED_GRADIENT). */
 struct op_part {
   struct pen_stage_terms *s;
   const struct pen_op *op;

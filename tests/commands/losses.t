@@ -61,6 +61,35 @@ ok "1 sample a microbatch" train losses_single losses batch.microbatch=1 pipelin
 loss=10.326509518497781 norm=16.75950275231257
 ok "the loss and norm of PyTorch" has_losses losses_single
 
+# ---- LINEAR and LOGP by chunks of rows ----
+sed -e '/"name": "t[eo][ak]/d' -e '/"name": "probability"/d' -e '/"name": "distilled"/d' -e '/"ROW_MEAN"/d' -e '/"lse", "mean"/,/label smoothing/d' -e '/"logits", "teacher"/d' \
+  -e '/"likely", "probability"/d' -e '/"token_loss"/d' -e '/"teacher_loss"/d' -e 's/\(\["pair_loss"\]\]\),/\1/' -e 's/\("factor": 0.0625}\),/\1/' \
+  -e 's/\("last", .*}\),/\1/' policy.json >logp.json
+sed -e '/".lm_head.weight"\]/d' -e 's/"LOGP", \["logits"/"TOKEN_LOGP", ["x", ".lm_head.weight"/' logp.json >named.json
+samples logp.safetensors 0 24 data.bin 16 idx:I32:tokens taken:I64:ids:16 valid:U8:valid:16 old:F32:logs:16 reference:F32:logs:16 advantage:F32:reals:16 \
+  mask:U8:bits:16 sign:F32:signs:16 last:U8:last:16
+sed 's/policy/logp/' policy.cfg >logp.cfg
+chunks="batch.loss_group=2 batch.microbatch=4 pipeline.microbatches=1 model.loss_rows=32"
+loss=1.8385722947398329 norm=10.332877994164157
+ok "log-probabilities train" train logp_one logp batch.loss_group=2
+ok "the loss and norm of PyTorch" has_losses logp_one
+if test -n "$python"; then ok "PyTorch here gives them" by_pytorch logp; else skip "PyTorch here gives them" "set PEER"; fi
+# shellcheck disable=SC2086
+ok "by chunks of rows" train logp_chunks logp $chunks
+ok "the loss and norm of PyTorch" has_losses logp_chunks
+is "as TOKEN_LOGP, with one op for both gradients in B" "$(grep -o 'PEN_OP_[A-Z_]*LOGP[A-Z_]*' logp_chunks.c | sort -u | tr '\n' ' ')" "PEN_OP_TOKEN_LOGP PEN_OP_TOKEN_LOGP_B "
+# shellcheck disable=SC2086
+ok "on 2 ranks, gradients of weights apart" train logp_two logp $chunks pipeline.ranks=2 pipeline.zero_bubble=true memory.recompute=full
+ok "the same bits" same_bits 3 logp_chunks logp_two
+# shellcheck disable=SC2086
+ok "where the description names TOKEN_LOGP" train logp_named logp $chunks model.description=named.json
+ok "the same bits" same_bits 3 logp_chunks logp_named
+ok "and without chunks" train logp_whole logp batch.loss_group=2 model.description=named.json
+ok "those of LINEAR and LOGP" same_bits 3 logp_one logp_whole
+sed 's/\[11, 24\]/[8192, 24]/' logp.json >large.json
+placed() { "$gen" -p report -s model.description=large.json -s batch.microbatch=8 "$@" logp.cfg | sed -n 's|.*"placed_bytes": \([0-9]*\).*|\1|p'; }
+ok "and less memory" test $(($(placed) - $(placed -s model.loss_rows=32))) -gt $((2 << 20))
+
 # ---- the log, an evaluation, groups, a step without a loss ----
 is "samples are counted, and targets" "$(log_field losses_one.log samples | head -1) $(log_field losses_one.log tokens | head -1)" "4 $(
   "${PYTHON:-python3}" -c 'print(64 - sum((w * 7919 + e * 104729 + sum(map(ord, "class"))) * 2654435761 % 2**32 // 2**20 % 5 == 0 for w in range(4) for e in range(16)))')"

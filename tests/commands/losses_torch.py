@@ -59,16 +59,17 @@ def policy(x):
     z = (logits.logsumexp(-1)[taken != -100] ** 2).mean()
     margin = ((logp - data["reference"]) * mask).sum(-1)
     reward = project(x, "reward")[:, -1]
-    likely = (every.gather(-1, data["teacher"].clamp(min=0)) * (data["teacher"] != -100) * data["probability"]).sum()
-    return [
+    losses = [
         -(surrogate * mask).sum() / mask.sum(),
         0.1 * ((kl.exp() - kl - 1) * mask).sum() / mask.sum(),
-        smooth,
         0.01 * z,
         -F.logsigmoid(0.2 * (margin[0::2] - margin[1::2])).mean(),
         -F.logsigmoid(reward[0::2] - reward[1::2]).mean(),
-        -0.5 * likely / taken.numel(),
     ]
+    if "teacher" in data:
+        likely = (every.gather(-1, data["teacher"].clamp(min=0)) * (data["teacher"] != -100) * data["probability"]).sum()
+        losses += [smooth, -0.5 * likely / taken.numel()]
+    return losses
 
 
 weight = {name: tensor.requires_grad_() for name, tensor in read(sys.argv[1]).items()}

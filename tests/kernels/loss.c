@@ -209,14 +209,11 @@ static void group_sum(void **state) {
   }
 }
 
-static const enum pen_op_kind head_kinds[] = {PEN_OP_HEAD_LOSS,
-                                              PEN_OP_HEAD_LOSS_DW,
-                                              PEN_OP_HEAD_LOSS_B,
-                                              PEN_OP_HEAD_MAXIMUM,
-                                              PEN_OP_HEAD_SUM,
-                                              PEN_OP_HEAD_LOSS_COLUMNS,
-                                              PEN_OP_HEAD_LOSS_COLUMNS_DW,
-                                              PEN_OP_HEAD_LOSS_COLUMNS_B};
+static const enum pen_op_kind head_kinds[] = {
+    PEN_OP_HEAD_LOSS,         PEN_OP_HEAD_LOSS_DW,         PEN_OP_HEAD_LOSS_B,
+    PEN_OP_TOKEN_LOGP,        PEN_OP_TOKEN_LOGP_DX,        PEN_OP_TOKEN_LOGP_DW,
+    PEN_OP_TOKEN_LOGP_B,      PEN_OP_HEAD_MAXIMUM,         PEN_OP_HEAD_SUM,
+    PEN_OP_HEAD_LOSS_COLUMNS, PEN_OP_HEAD_LOSS_COLUMNS_DW, PEN_OP_HEAD_LOSS_COLUMNS_B};
 
 /* HEAD_LOSS_B has the bits of HEAD_LOSS and HEAD_LOSS_DW, also without the gradient of the input.
  */
@@ -246,6 +243,48 @@ static void head_loss_b_equals_its_parts(void **state) {
     assert_same_bits("dw", dw[1], dw[0], VOCAB * WIDTH * sizeof(float));
     if (dx[0] != NULL) assert_same_bits("dx", dx[1], dx[0], ROWS * WIDTH * bytes);
   }
+}
+
+/* TOKEN_LOGP and its gradients are LINEAR, LOGP and theirs, but for the order of sums; B has the
+ * bits of both gradients. */
+static void token_logp(void **state) {
+  (void)state;
+  enum { ROWS = 70, WIDTH = 24, VOCAB = 37, CHUNK = 32 };
+  const int64_t product[PEN_DIMS_MAX] = {ROWS, WIDTH, VOCAB}, loss[] = {ROWS, VOCAB, CHOICES},
+                fused[] = {ROWS, WIDTH, VOCAB, CHUNK, CHOICES};
+  float *x = random_floats(ROWS * WIDTH, 1), *w = random_floats(VOCAB * WIDTH, 2),
+        *dlogp = random_floats(ROWS * CHOICES, 3), *dlse = random_floats(ROWS, 4),
+        *addend = random_floats(ROWS * WIDTH, 5), *logits = floats(ROWS * VOCAB),
+        *dlogits = floats(ROWS * VOCAB);
+  float *logp[2], *lse[2], *log_sum[2], *dx[3], *dw[3];
+  int32_t *target = some_targets(ROWS * CHOICES, VOCAB);
+  for (int i = 0; i < 3; i++) {
+    if (i < 2) logp[i] = floats(ROWS * CHOICES), lse[i] = floats(ROWS), log_sum[i] = floats(ROWS);
+    dx[i] = floats(ROWS * WIDTH);
+    dw[i] = random_floats(VOCAB * WIDTH, 6);
+  }
+#define CALL(kind, dims, ...)                         \
+  do {                                                \
+    struct pen_call one = {.operand = {__VA_ARGS__}}; \
+    memcpy(one.dim, dims, sizeof dims);               \
+    run(kind, &one);                                  \
+  } while (0)
+  CALL(PEN_OP_LINEAR, product, x, w, NULL, logits);
+  CALL(PEN_OP_LOGP, loss, logits, target, logp[0], lse[0], log_sum[0]);
+  CALL(PEN_OP_LOGP_DX, loss, dlogp, dlse, logits, target, log_sum[0], NULL, dlogits);
+  CALL(PEN_OP_LINEAR_DX, product, dlogits, w, addend, dx[0]);
+  CALL(PEN_OP_LINEAR_DW, product, dlogits, x, dw[0]);
+  CALL(PEN_OP_TOKEN_LOGP, fused, x, w, target, logp[1], lse[1], log_sum[1]);
+  CALL(PEN_OP_TOKEN_LOGP_DX, fused, x, w, target, log_sum[1], dlogp, dlse, addend, dx[1]);
+  CALL(PEN_OP_TOKEN_LOGP_DW, fused, x, w, target, log_sum[1], dlogp, dlse, dw[1]);
+  CALL(PEN_OP_TOKEN_LOGP_B, fused, x, w, target, log_sum[1], dlogp, dlse, addend, dx[2], dw[2]);
+#undef CALL
+  assert_near("logp", logp[1], widened(logp[0], ROWS * CHOICES), ROWS * CHOICES, 1e-5, 1);
+  assert_near("lse", lse[1], widened(lse[0], ROWS), ROWS, 1e-5, 1);
+  assert_near("dx", dx[1], widened(dx[0], ROWS * WIDTH), ROWS * WIDTH, 1e-5, 1);
+  assert_near("dw", dw[1], widened(dw[0], VOCAB * WIDTH), VOCAB * WIDTH, 1e-5, 1);
+  assert_same_bits("dx of B", dx[2], dx[1], ROWS * WIDTH * sizeof(float));
+  assert_same_bits("dw of B", dw[2], dw[1], VOCAB * WIDTH * sizeof(float));
 }
 
 /* The workspace of HEAD_LOSS in ops.def is at least what its operations need, on shapes around the
@@ -286,6 +325,7 @@ int main(void) {
       cmocka_unit_test(logp),
       cmocka_unit_test(group_sum),
       cmocka_unit_test_teardown(head_loss_b_equals_its_parts, free_tensors),
+      cmocka_unit_test_teardown(token_logp, free_tensors),
       cmocka_unit_test(head_loss_workspace_suffices),
   };
   return RUN_ON_EVERY_SET(tests);

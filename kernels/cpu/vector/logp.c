@@ -1,5 +1,6 @@
 /* logp.c: LOGP, log-probabilities of some tokens of each row, and its gradient. */
 #include <math.h>
+#include <stdbool.h>
 
 #include "kernels/cpu/threads.h"
 #include "kernels/cpu/vector/isa.h"
@@ -42,28 +43,34 @@ struct logp_row {
   float log_sum, factor; /* of softmax */
 };
 
-/* The sum of the gradients of the choices that have that target, in rising order. */
-static float at_target(const struct logp_row *row, int32_t target) {
-  float sum = 0;
-  for (size_t k = 0; row->dlogp && k < row->choices; k++)
-    if (row->target[k] == target) sum += widen(row->dlogp[k]);
-  return sum;
+enum { COLUMNS = 8 * LANES }; /* of which the gradients of the choices are added up at once */
+
+/* The sums of the gradients of the choices, in rising order, whose targets are among the columns
+ * from `first` on. Returns whether there are any. */
+static bool sum_choices(const struct logp_row *row, size_t first, float sum[COLUMNS]) {
+  bool any = false;
+  for (size_t k = 0; row->dlogp && k < row->choices; k++) {
+    const int32_t t = row->target[k];
+    if (t < 0 || (size_t)t >= row->vocab || (size_t)t / COLUMNS * COLUMNS != first) continue;
+    for (size_t i = 0; !any && i < COLUMNS; i++) sum[i] = 0;
+    any = true;
+    sum[(size_t)t - first] += widen(row->dlogp[k]);
+  }
+  return any;
 }
 
+/* dx may be x: an element of x is read before the one of dx is written. */
 static void logp_gradient(const struct logp_row *row, stored *dx) {
   const size_t vocab = row->vocab;
+  float sum[COLUMNS];
+  bool any = false;
   for (size_t i = 0; i < vocab; i += LANES) {
     const size_t n = vocab - i;
     vf d = exponential(load_n(row->x + i, n) - row->log_sum) * row->factor;
     if (row->addend) d += load_n(row->addend + i, n);
+    if (i % COLUMNS == 0) any = sum_choices(row, i, sum);
+    if (any) d += load_n(sum + i % COLUMNS, LANES);
     store_n(dx + i, d, n);
-  }
-  for (size_t k = 0; row->dlogp && k < row->choices; k++) {
-    const int32_t t = row->target[k];
-    if (t < 0 || (size_t)t >= vocab) continue;
-    vf d = exponential(splat(widen(row->x[t])) - row->log_sum) * row->factor;
-    if (row->addend) d += splat(widen(row->addend[t]));
-    store_n(dx + t, d + at_target(row, t), 1);
   }
 }
 
