@@ -21,8 +21,16 @@
 
 /* ---- names ---- */
 
+static struct pen_kind_alias *find_alias(const struct pen_kind *kind, const char *name) {
+  for (uint32_t a = 0; a < kind->alias_count; a++)
+    if (strcmp(kind->alias[a].name, name) == 0) return &kind->alias[a];
+  return NULL;
+}
+
 /* The value of that name that ops so far have made; PEN_NONE: there is none. */
 static uint32_t find_value(const struct pen_kind *kind, const char *name) {
+  const struct pen_kind_alias *alias = find_alias(kind, name);
+  if (alias) return alias->value;
   for (uint32_t v = kind->value_count; v-- > 0;)
     if (strcmp(kind->value[v].name, name) == 0) return v;
   return PEN_NONE;
@@ -144,6 +152,7 @@ static struct pen_kind_operand value_operand(const struct pen_kind *kind,
   if (maker != PEN_NONE && kind->op[maker].row->appended == PEN_APPENDED_LOSS)
     FAIL(kind, op, "%s: operand %s: a value, not the loss", name, operand_row(op, k)->name);
   kind->value[value].past_read = place + 1;
+  if (find_alias(kind, name)) find_alias(kind, name)->is_read = true;
   return (struct pen_kind_operand){.source = constant ? PEN_OPERAND_CONSTANT : PEN_OPERAND_VALUE,
                                    .value = value};
 }
@@ -194,7 +203,27 @@ static void read_operands(const struct pen_kind *kind, struct pen_kind_op *op) {
 
 /* ---- ops ---- */
 
-static void add_outputs(struct pen_kind *kind, struct pen_kind_op *op) {
+static bool reads_the_same(const struct pen_kind_op *a, const struct pen_kind_op *b) {
+  for (int k = 0; k < PEN_OPERANDS_MAX; k++) {
+    const struct pen_kind_operand *x = &a->operand[k], *y = &b->operand[k];
+    if (x->source != y->source || x->source == PEN_OPERAND_WEIGHT || x->use != y->use ||
+        x->input != y->input || x->value != y->value)
+      return false;
+  }
+  return true;
+}
+
+/* The earlier op that equals this one, and so makes the same values; PEN_NONE: there is none. */
+static uint32_t find_equal(const struct pen_kind *kind, const struct pen_kind_op *op) {
+  for (uint32_t i = 0; i < kind->op_count; i++)
+    if (kind->op[i].row == op->row && op->row->appended != PEN_APPENDED_LOSS &&
+        reads_the_same(&kind->op[i], op) && pen_described_same_numbers(kind->op[i].from, op->from))
+      return i;
+  return PEN_NONE;
+}
+
+/* Adds the outputs of an op; `equal`: the op that makes them, or PEN_NONE. */
+static void add_outputs(struct pen_kind *kind, struct pen_kind_op *op, uint32_t equal) {
   const size_t wanted = (size_t)pen_described_outputs(op->row->kind);
   if (op->from->output_count != wanted)
     FAIL(kind, op, "it has %zu outputs, not %zu", wanted, op->from->output_count);
@@ -204,7 +233,13 @@ static void add_outputs(struct pen_kind *kind, struct pen_kind_op *op) {
     if (*name == '.' || find_value(kind, name) != PEN_NONE ||
         find_input(kind->description, name, strlen(name)))
       FAIL(kind, op, "%s: output %zu: a name of its own, without a point in front", name, n);
-    add_value(kind, name, (uint32_t)(op - kind->op));
+    if (equal == PEN_NONE) {
+      add_value(kind, name, (uint32_t)(op - kind->op));
+      continue;
+    }
+    PEN_RESERVE(kind->alias, kind->alias_count + 1);
+    kind->alias[kind->alias_count++] = (struct pen_kind_alias){
+        .name = name, .from = op->from, .value = kind->op[equal].first_output + (uint32_t)n};
   }
 }
 
@@ -214,8 +249,9 @@ static void add_op(struct pen_kind *kind, const struct pen_described_op *from) {
   if (!op->row)
     FAIL(kind, op, "there is no such row; a description may name %s", pen_described_row_names());
   read_operands(kind, op);
-  add_outputs(kind, op);
-  kind->op_count++;
+  const uint32_t equal = find_equal(kind, op);
+  add_outputs(kind, op, equal);
+  if (equal == PEN_NONE) kind->op_count++;
 }
 
 /* ---- the kind ---- */
@@ -298,6 +334,9 @@ static void check_readers(const struct pen_kind *kind) {
     if (may_be_unread(kind, v)) continue;
     FAIL(kind, &kind->op[value->maker], "%s: no op reads it", value->name);
   }
+  for (uint32_t a = 0; a < kind->alias_count; a++)
+    if (!kind->alias[a].is_read && kind->alias[a].value != kind->gives)
+      FAIL(kind, &kind->alias[a], "%s: no op reads it", kind->alias[a].name);
 }
 
 static void find_given(struct pen_kind *kind) {

@@ -42,6 +42,14 @@ struct pen_kind_value {
   uint64_t width;     /* elements for each token; of a constant for each position */
 };
 
+/* A name of an op that equals an earlier one: of the value that the earlier one makes. */
+struct pen_kind_alias {
+  const char *name;
+  const struct pen_described_op *from;
+  uint32_t value;
+  bool is_read;
+};
+
 struct pen_kind {
   const struct pen_description *description;
   const struct pen_described_kind *from;
@@ -49,6 +57,8 @@ struct pen_kind {
   uint32_t op_count;
   struct pen_kind_value *value;
   uint32_t value_count;
+  struct pen_kind_alias *alias;
+  uint32_t alias_count;
   uint32_t takes, gives; /* values; PEN_NONE: nothing */
   uint32_t first_loss;   /* op; PEN_NONE: the kind has no loss */
   uint32_t head; /* the product that the ops after it make the logits and the loss of; PEN_NONE: the
@@ -56,7 +66,8 @@ struct pen_kind {
 };
 
 /* Fails (78), with the file, the unit, the op and its line, unless each op has a row, each name is
- * known, each operand is of the class that the row needs, and each value is read. */
+ * known, each operand is of the class that the row needs, and each value is read. Of equal ops the
+ * kind has the first. */
 struct pen_kind *pen_described_kind(const struct pen_description *description,
                                     const struct pen_described_kind *from);
 

@@ -308,6 +308,10 @@ static void name_values(const struct block_ops *e) {
   for (uint32_t v = 0; v < kind->value_count && e->graph->output_count; v++)
     if (v != e->block->takes && e->value[v] != PEN_NONE)
       pen_output_made(e->graph, pen_text("%s%s", e->prefix, kind->value[v].name), e->value[v]);
+  for (uint32_t a = 0; a < kind->alias_count && e->graph->output_count; a++)
+    if (e->value[kind->alias[a].value] != PEN_NONE)
+      pen_output_made(e->graph, pen_text("%s%s", e->prefix, kind->alias[a].name),
+                      e->value[kind->alias[a].value]);
 }
 
 uint32_t pen_described_emit(struct pen_graph *graph, uint32_t layer, uint32_t x) {

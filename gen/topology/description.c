@@ -35,6 +35,28 @@ enum {
 };
 #define INITIAL_MAX 1e6
 
+static bool has_attribute(const struct pen_described_op *op,
+                          const struct pen_described_attribute *wanted) {
+  for (size_t a = 0; a < op->attribute_count; a++)
+    if (strcmp(op->attribute[a].name, wanted->name) == 0)
+      return op->attribute[a].value == wanted->value;
+  return false;
+}
+
+bool pen_described_same_numbers(const struct pen_described_op *a,
+                                const struct pen_described_op *b) {
+  if (a->attribute_count != b->attribute_count || a->step_count != b->step_count) return false;
+  for (size_t n = 0; n < a->attribute_count; n++)
+    if (!has_attribute(b, &a->attribute[n])) return false;
+  for (size_t n = 0; n < a->step_count; n++) {
+    const struct pen_described_step *x = &a->step[n], *y = &b->step[n];
+    if (strcmp(x->name, y->name) != 0 || x->count != y->count ||
+        memcmp(x->argument, y->argument, x->count * sizeof *x->argument) != 0)
+      return false;
+  }
+  return true;
+}
+
 void pen_description_fail(const struct pen_description *d, const struct pen_described_kind *kind,
                           const struct pen_described_op *op, const char *format, ...) {
   char reason[PEN_MESSAGE_BYTES];

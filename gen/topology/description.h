@@ -143,6 +143,9 @@ struct pen_description *pen_description_read(const char *path);
 const struct pen_described_weight *pen_described_weight_find(const struct pen_description *from,
                                                              const char *name);
 
+/* Whether two ops have the same attributes, their programs included. */
+bool pen_described_same_numbers(const struct pen_described_op *a, const struct pen_described_op *b);
+
 /* Ends the generator (78): "FILE: unit KIND, op 3, LINEAR (model.py:41): " and the message. `unit`
  * is the name of its kind; `op` from 0, or null: the unit as a whole. */
 _Noreturn void pen_description_fail(const struct pen_description *description,

@@ -4,4 +4,5 @@ EXTRA_DIST += \
   %reldir%/models.py \
   %reldir%/refused.py \
   %reldir%/run.py \
-  %reldir%/step.py
+  %reldir%/step.py \
+  %reldir%/sweep.py

@@ -2,6 +2,10 @@
 #
 # top_srcdir, top_builddir, CC, CFLAGS, PEN_CFLAGS, RUNTIME_LIBS and KERNEL_ARCHIVES come from make check.
 set -u
+# Under nohup(1) SIGHUP is ignored, which a shell cannot undo, and so would the commands be to which tests send it.
+case $(sed -n 's/^SigIgn:.*\(.\)$/\1/p' /proc/$$/status) in
+  [13579bdf]) exec env --default-signal=HUP sh "$0" "$@" ;;
+esac
 : "${top_srcdir:=$(cd "$(dirname "$0")/../.." && pwd)}"
 : "${top_builddir:=$top_srcdir}"
 : "${PEN_CFLAGS:=-std=gnu17 -Wall -Wextra}"

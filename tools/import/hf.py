@@ -63,10 +63,18 @@ def build_model(folder, layers=None):
         text.use_cache = False
         if layers:
             shrink(text, layers)
-        model = transformers.AutoModelForCausalLM.from_config(text, dtype=torch.float32, attn_implementation="sdpa")
+        model = make_model(transformers, text, torch.float32)
     except (OSError, ValueError, KeyError) as error:
         raise Failure(BAD_DATA, f"{folder}: transformers makes no causal model of it: {first_line(error)}") from None
     return model.train()
+
+
+def make_model(transformers, config, dtype):
+    """With PyTorch's attention where the class has it, else with its own."""
+    try:
+        return transformers.AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation="sdpa")
+    except ValueError:
+        return transformers.AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation="eager")
 
 
 def first_line(error):

@@ -26,6 +26,7 @@
 #include "kernels/cpu/vector/isa.h"
 #include "kernels/cpu/vector/step_functions.h"
 #include "kernels/cpu/vector/tile.h"
+#include "kernels/cpu/vector/visible_keys.h"
 
 enum {
   QUERY_BLOCK = NUMBERS == 1 ? 24 : 32,
@@ -38,45 +39,26 @@ _Static_assert(NUMBERS == 1 || LANES % ROWS == 0,
 
 struct attention_block {
   element *key_panels, *values;
-  const int32_t *starts; /* the starts of the sequence; null: one document */
-  const int32_t *mask;   /* 0 for keys of the sequence that are hidden; null: none is */
+  struct visible_keys see;
   element *query;
   float *output, *scores;
   float most[QUERY_BLOCK], sum[QUERY_BLOCK]; /* over the keys so far, by query */
   float factor; /* with pairs: the factor of scores, log2(e)/sqrt(head_dim) */
   float cap;    /* of scores as they are computed; 0: none */
-  size_t head_dim, stride, query_stride, window;
-  size_t keys, later; /* of the sequence; how many of them after its own place a query sees */
-  size_t first_query, query_count;
+  size_t head_dim, stride, query_stride;
+  size_t query_count;
   struct ahead next_query, own_output;
 };
-
-static size_t least(size_t a, size_t b) { return a < b ? a : b; }
-
-/* Past the last key that a row's query sees. */
-static size_t past_of(const struct attention_block *b, size_t row) {
-  return least(b->first_query + row + b->later + 1, b->keys);
-}
 
 /* How many keys of the block that starts at `first` are not after those that the row's query sees.
  */
 static size_t visible(const struct attention_block *b, size_t row, size_t first) {
-  const size_t past = past_of(b, row);
-  return past < first ? 0 : least(past - first, KEY_BLOCK);
-}
-
-/* The first key that a row's query sees, of its document and its window; it rises from row to row.
- */
-static size_t start_of(const struct attention_block *b, size_t row) {
-  const size_t query = b->first_query + row, start = b->starts ? (size_t)b->starts[query] : 0,
-               of_window = query < b->window ? 0 : query + 1 - b->window;
-  return start > of_window ? start : of_window;
+  return keys_before(past_key(&b->see, row), first, KEY_BLOCK);
 }
 
 /* How many keys of the block that starts at `first` are before those that the row's query sees. */
 static size_t hidden(const struct attention_block *b, size_t row, size_t first) {
-  const size_t start = start_of(b, row);
-  return start < first ? 0 : least(start - first, KEY_BLOCK);
+  return keys_before(first_key_of(&b->see, row), first, KEY_BLOCK);
 }
 
 static void compute_scores(const struct attention_block *b, size_t first_key) {
@@ -84,7 +66,7 @@ static void compute_scores(const struct attention_block *b, size_t first_key) {
   const size_t end = visible(b, b->query_count - 1, first_key), steps = steps_of(b->head_dim);
   for (size_t j = 0; j < end; j += PANEL)
     for (size_t r = 0; r < b->query_count; r += ROWS)
-      if (b->first_query + r + ROWS + b->later > first_key + j &&
+      if (b->see.first_query + r + ROWS + b->see.later > first_key + j &&
           hidden(b, r, first_key) < j + PANEL)
         (b->query_count == 1 ? product_row : product)(
             b->scores + r * SCORE_STRIDE + j, SCORE_STRIDE, steps, b->query + r * b->query_stride,
@@ -98,11 +80,8 @@ TILE_FUNCTION void adjust_row(const struct attention_block *b, float *s, size_t 
   for (size_t j = begin; j < count; j += LANES) {
     vf x = load(s + j);
     if (b->cap > 0) x = step_tanh(x * unit) * b->cap;
-    if (b->mask) {
-      vi shown = {0};
-      memcpy(&shown, b->mask + first_key + j, least(LANES, count - j) * sizeof *b->mask);
-      x = choose(shown != 0, x, splat(-INFINITY));
-    }
+    if (b->see.mask)
+      x = choose(shown_keys(&b->see, first_key + j, first_key + count), x, splat(-INFINITY));
     store(s + j, x);
   }
 }
@@ -158,7 +137,7 @@ static void online_softmax_row(struct attention_block *b, size_t row, size_t fir
   float *s = b->scores + row * SCORE_STRIDE;
   number *p = (number *)s; /* p is never written before s is read there */
   size_t j = from / LANES * LANES;
-  if (b->cap > 0 || b->mask) adjust_row(b, s, first_key, j, count);
+  if (b->cap > 0 || b->see.mask) adjust_row(b, s, first_key, j, count);
   mask(s, j, from, count, count, -INFINITY);
   vf high = splat(b->most[row]), sum = {0};
   for (size_t i = j; i < count; i += LANES) high = maximum(load(s + i), high);
@@ -195,7 +174,7 @@ static void attend_key_block(struct attention_block *b, size_t first_key) {
     for (size_t r = 0; r < b->query_count; r += ROWS) {
       const size_t end = visible(b, least(r + ROWS, b->query_count) - 1, first_key);
       const size_t begin = hidden(b, r, first_key) / LANES * LANES;
-      if (first_key + KEY_BLOCK >= past_of(b, 0)) {
+      if (first_key + KEY_BLOCK >= past_key(&b->see, 0)) {
         const size_t step = (c / PANEL * QUERY_BLOCK + r) / ROWS;
         prefetch_ahead(&b->next_query, step), prefetch_ahead(&b->own_output, step);
       }
@@ -219,7 +198,7 @@ static void load_queries(struct attention_block *b, const stored *q, size_t q_ro
 
 static void write_output(const struct attention_block *b, stored *o, size_t o_row, float *lse) {
   for (size_t r = 0; r < b->query_count; r++) {
-    const int sees = !b->mask || b->sum[r] != 0;
+    const int sees = !b->see.mask || b->sum[r] != 0;
     const float factor = sees ? 1.0f / b->sum[r] : 0;
     for (size_t i = 0; i < b->head_dim; i += LANES)
       store_n(o + r * o_row + i, load(b->output + r * b->stride + i) * factor, b->head_dim - i);
@@ -234,7 +213,7 @@ static struct attention_block divide_workspace(const struct pen_call *call, size
   const size_t head_dim = (size_t)call->dim[4];
   struct attention_block b = {
       .head_dim = head_dim,
-      .keys = positions,
+      .see.keys = positions,
       .stride = copy_stride(head_dim),
       .query_stride = copy_stride(steps_of(head_dim)),
       .factor = NUMBERS == 1 ? 1.0f : (float)(M_LOG2E / sqrt((double)head_dim))};
@@ -263,9 +242,9 @@ static void load_head(const struct attention_block *b, const stored *k, const st
 
 /* Whether the block of keys that starts at `first` has one that is not hidden. */
 static int shows_any(const struct attention_block *b, size_t first) {
-  const size_t past = least(first + KEY_BLOCK, b->keys);
-  int any = !b->mask;
-  for (size_t key = first; !any && key < past; key++) any = b->mask[key] != 0;
+  const size_t past = least(first + KEY_BLOCK, b->see.keys);
+  int any = !b->see.mask;
+  for (size_t key = first; !any && key < past; key++) any = b->see.mask[key] != 0;
   return any;
 }
 
@@ -273,8 +252,8 @@ static int shows_any(const struct attention_block *b, size_t first) {
 static void attend_queries(struct attention_block *b, const stored *q, size_t q_row, stored *o,
                            size_t o_row, size_t query_count, float *lse) {
   load_queries(b, q, q_row, query_count);
-  for (size_t key = start_of(b, 0) / KEY_BLOCK * KEY_BLOCK; key < past_of(b, query_count - 1);
-       key += KEY_BLOCK)
+  for (size_t key = first_key_of(&b->see, 0) / KEY_BLOCK * KEY_BLOCK;
+       key < past_key(&b->see, query_count - 1); key += KEY_BLOCK)
     if (shows_any(b, key)) attend_key_block(b, key);
   write_output(b, o, o_row, lse);
 }
@@ -283,11 +262,10 @@ static void attend_queries(struct attention_block *b, const stored *q, size_t q_
 struct attention_call {
   const struct pen_call *call;
   const stored *q, *k, *v;
-  const int32_t *starts, *mask;
+  struct visible_keys see; /* starts and mask of all sequences */
   stored *o;
   float *lse;
   size_t q_row, k_row;
-  size_t keys, later, window; /* see struct attention_block */
 };
 
 /* A tile is a block of queries of a head of a sequence. */
@@ -298,28 +276,27 @@ static void attend_tiles(const void *context, size_t thread, size_t first, size_
                kv_heads = (size_t)call->dim[3], head_dim = (size_t)call->dim[4];
   const size_t o_row = heads * head_dim, group = heads / kv_heads,
                blocks = (sequence + QUERY_BLOCK - 1) / QUERY_BLOCK;
-  struct attention_block b = block_of_thread(call, p->keys, thread);
-  b.window = p->window;
-  b.later = p->later;
+  struct attention_block b = block_of_thread(call, p->see.keys, thread);
+  b.see = p->see;
   for (size_t tile = first; tile < past; tile++) {
     const size_t i = tile / blocks, row = i / heads * sequence, head = i % heads,
-                 key = i / heads * p->keys;
+                 key = i / heads * p->see.keys;
     if (tile == first || tile % (group * blocks) == 0) {
       const size_t at = key * p->k_row + head / group * head_dim;
-      load_head(&b, p->k + at, p->v + at, p->k_row, p->keys);
+      load_head(&b, p->k + at, p->v + at, p->k_row, p->see.keys);
     }
-    b.starts = p->starts ? p->starts + row : NULL;
-    b.mask = p->mask ? p->mask + key : NULL;
-    b.first_query = tile % blocks * QUERY_BLOCK;
-    const size_t q_at = (row + b.first_query) * p->q_row + head * head_dim,
-                 o_at = (row + b.first_query) * o_row + head * head_dim,
-                 count = least(QUERY_BLOCK, sequence - b.first_query);
-    const struct next_block next =
-        block_after(QUERY_BLOCK, q_at, p->q_row, b.first_query, sequence, head, heads, head_dim);
+    b.see.starts = p->see.starts ? p->see.starts + row : NULL;
+    b.see.mask = p->see.mask ? p->see.mask + key : NULL;
+    b.see.first_query = tile % blocks * QUERY_BLOCK;
+    const size_t q_at = (row + b.see.first_query) * p->q_row + head * head_dim,
+                 o_at = (row + b.see.first_query) * o_row + head * head_dim,
+                 count = least(QUERY_BLOCK, sequence - b.see.first_query);
+    const struct next_block next = block_after(QUERY_BLOCK, q_at, p->q_row, b.see.first_query,
+                                               sequence, head, heads, head_dim);
     b.next_query = (struct ahead){p->q + next.at, p->q_row, next.rows, head_dim};
     b.own_output = (struct ahead){p->o + o_at, o_row, count, head_dim};
     attend_queries(&b, p->q + q_at, p->q_row, p->o + o_at, o_row, count,
-                   p->lse + i * sequence + b.first_query);
+                   p->lse + i * sequence + b.see.first_query);
   }
 }
 
@@ -330,34 +307,25 @@ static void attend(const struct attention_call *p) {
       attend_tiles, p);
 }
 
-void PEN_NAME(attention)(const struct pen_call *call) {
+/* ATTENTION and ATTENTION_FULL, whose operand 3 is starts or mask. */
+static void attend_operands(const struct pen_call *call, struct visible_keys see) {
   attend(&(struct attention_call){.call = call,
                                   .q = call->operand[0],
                                   .k = call->operand[1],
                                   .v = call->operand[2],
-                                  .starts = call->operand[3],
+                                  .see = see,
                                   .o = call->operand[4],
                                   .lse = call->operand[5],
                                   .q_row = (size_t)(call->dim[2] * call->dim[4]),
-                                  .k_row = (size_t)(call->dim[3] * call->dim[4]),
-                                  .keys = (size_t)call->dim[1],
-                                  .window = (size_t)call->dim[5]});
+                                  .k_row = (size_t)(call->dim[3] * call->dim[4])});
+}
+
+void PEN_NAME(attention)(const struct pen_call *call) {
+  attend_operands(call, causal_keys(call, call->operand[3]));
 }
 
 void PEN_NAME(attention_full)(const struct pen_call *call) {
-  const size_t sequence = (size_t)call->dim[1], keys = (size_t)call->dim[5];
-  attend(&(struct attention_call){.call = call,
-                                  .q = call->operand[0],
-                                  .k = call->operand[1],
-                                  .v = call->operand[2],
-                                  .mask = call->operand[3],
-                                  .o = call->operand[4],
-                                  .lse = call->operand[5],
-                                  .q_row = (size_t)(call->dim[2] * call->dim[4]),
-                                  .k_row = (size_t)(call->dim[3] * call->dim[4]),
-                                  .keys = keys,
-                                  .later = keys,
-                                  .window = sequence + keys});
+  attend_operands(call, all_keys(call, call->operand[3]));
 }
 
 void PEN_NAME(attention_qkv)(const struct pen_call *call) {
@@ -368,13 +336,11 @@ void PEN_NAME(attention_qkv)(const struct pen_call *call) {
                                   .q = qkv,
                                   .k = qkv + heads * head_dim,
                                   .v = qkv + (heads + kv_heads) * head_dim,
-                                  .starts = call->operand[1],
+                                  .see = causal_keys(call, call->operand[1]),
                                   .o = call->operand[2],
                                   .lse = call->operand[3],
                                   .q_row = row,
-                                  .k_row = row,
-                                  .keys = (size_t)call->dim[1],
-                                  .window = (size_t)call->dim[5]});
+                                  .k_row = row});
 }
 
 /* ---- over a cache ---- */
@@ -405,17 +371,17 @@ static void attend_cached(const void *context, size_t thread, size_t first_head,
                head_dim = (size_t)call->dim[4], seen = s->first + (size_t)call->dim[1];
   const size_t q_row = s->of->q_row, o_row = heads * head_dim, group = heads / kv_heads;
   struct attention_block b = block_of_thread(call, (size_t)call->dim[7], thread);
-  b.window = (size_t)call->dim[5];
+  b.see.window = (size_t)call->dim[5];
   float lse[QUERY_BLOCK];
   for (size_t head = first_head; head < past_head; head++) {
     if (head == first_head || head % group == 0) {
       const size_t at = head / group * head_dim;
       load_head(&b, s->keys + at, s->values + at, kv_heads * head_dim, seen);
     }
-    for (b.first_query = s->first; b.first_query < seen; b.first_query += QUERY_BLOCK) {
-      const size_t row = b.first_query - s->first, at = head * head_dim;
+    for (b.see.first_query = s->first; b.see.first_query < seen; b.see.first_query += QUERY_BLOCK) {
+      const size_t row = b.see.first_query - s->first, at = head * head_dim;
       attend_queries(&b, s->q + row * q_row + at, q_row, s->o + row * o_row + at, o_row,
-                     least(QUERY_BLOCK, seen - b.first_query), lse);
+                     least(QUERY_BLOCK, seen - b.see.first_query), lse);
     }
   }
 }

@@ -32,6 +32,7 @@
 #include "kernels/cpu/vector/isa.h"
 #include "kernels/cpu/vector/step_functions.h"
 #include "kernels/cpu/vector/tile.h"
+#include "kernels/cpu/vector/visible_keys.h"
 
 enum {
   QUERY_BLOCK = NUMBERS == 1 ? 48 : 64,
@@ -47,49 +48,25 @@ struct attention_dx_block {
   element *key_panels, *values, *key_steps, *query, *dout, *query_steps, *dout_steps, *chance,
       *slope, *slope_rows;
   float *dk, *dv, *dq;
-  const int32_t *starts; /* the starts of the sequence; null: one document */
-  const int32_t *mask;   /* 0 for keys of the sequence that are hidden; null: none is */
+  struct visible_keys see;
   float lse[QUERY_BLOCK], delta[QUERY_BLOCK];
   float scale, dk_scale;
   float factor; /* with pairs: the factor of scores, log2(e)/sqrt(head_dim) */
   float cap;    /* of scores times log2(e); 0: none */
-  size_t sequence, padded, head_dim, stride, query_stride, window;
-  size_t keys, later; /* of the sequence; how many of them after its own place a query sees */
-  size_t first_query, query_count;
+  size_t sequence, padded, head_dim, stride, query_stride;
+  size_t query_count;
   struct ahead next[NEXT];
 };
 
-static size_t least(size_t a, size_t b) { return a < b ? a : b; }
-
-/* Past the last key that a row's query sees. */
-static size_t past_of(const struct attention_dx_block *b, size_t row) {
-  return least(b->first_query + row + b->later + 1, b->keys);
-}
-
-static size_t visible(const struct attention_dx_block *b, size_t row, size_t first) {
-  const size_t past = past_of(b, row);
-  return past < first ? 0 : least(past - first, KEY_BLOCK);
-}
-
-/* The first key that a row's query sees, of its document and its window; it rises from row to row.
+/* How many keys of the block that starts at `first` are not after those that the row's query sees.
  */
-static size_t start_of(const struct attention_dx_block *b, size_t row) {
-  const size_t query = b->first_query + row, start = b->starts ? (size_t)b->starts[query] : 0,
-               of_window = query < b->window ? 0 : query + 1 - b->window;
-  return start > of_window ? start : of_window;
+static size_t visible(const struct attention_dx_block *b, size_t row, size_t first) {
+  return keys_before(past_key(&b->see, row), first, KEY_BLOCK);
 }
 
 /* How many keys of the block that starts at `first` are before those that the row's query sees. */
 static size_t hidden(const struct attention_dx_block *b, size_t row, size_t first) {
-  const size_t start = start_of(b, row);
-  return start < first ? 0 : least(start - first, KEY_BLOCK);
-}
-
-/* Which of the keys from `key` on are shown; none from `past` on. */
-inline_always vi shown_keys(const struct attention_dx_block *b, size_t key, size_t past) {
-  vi mask = {0};
-  if (key < past) memcpy(&mask, b->mask + key, least(LANES, past - key) * sizeof *b->mask);
-  return mask != 0;
+  return keys_before(first_key_of(&b->see, row), first, KEY_BLOCK);
 }
 
 #ifdef TILE_PAIRS
@@ -123,7 +100,7 @@ inline_always vi seen_keys(const struct attention_dx_block *b, size_t row, size_
   const int32_t from = there ? (int32_t)hidden(b, row, first_key) : 0;
   const int32_t count = there ? (int32_t)visible(b, row, first_key) : 0;
   const vi seen = (key >= from) & (key < count);
-  return b->mask ? seen & shown_keys(b, first_key + j, b->keys) : seen;
+  return b->see.mask ? seen & shown_keys(&b->see, first_key + j, b->see.keys) : seen;
 }
 
 /* s becomes the capped scores less lse, `slope` the derivative of the cap, by rows. */
@@ -181,10 +158,10 @@ static void make_chances(const struct attention_dx_block *b, size_t first_key) {
   const size_t end = visible(b, b->query_count - 1, first_key);
   for (size_t j = 0; j < end; j += PANEL)
     for (size_t r = 0; r < b->query_count; r += ROWS) {
-      if (b->first_query + r + ROWS + b->later <= first_key + j ||
+      if (b->see.first_query + r + ROWS + b->see.later <= first_key + j ||
           hidden(b, r, first_key) >= j + PANEL)
         continue;
-      const int whole = !b->mask && r + ROWS <= b->query_count &&
+      const int whole = !b->see.mask && r + ROWS <= b->query_count &&
                         visible(b, r, first_key) >= j + PANEL &&
                         hidden(b, r + ROWS - 1, first_key) <= j;
       make_tile(b, r, first_key, j, whole);
@@ -199,7 +176,7 @@ static void compute_scores(const struct attention_dx_block *b, size_t first_key)
   const size_t end = visible(b, b->query_count - 1, first_key);
   for (size_t j = 0; j < end; j += PANEL)
     for (size_t r = 0; r < b->query_count; r += ROWS) {
-      if (b->first_query + r + ROWS + b->later <= first_key + j ||
+      if (b->see.first_query + r + ROWS + b->see.later <= first_key + j ||
           hidden(b, r, first_key) >= j + PANEL)
         continue;
       const size_t at = r * CHANCE_STRIDE + j, panel = (first_key + j) * b->head_dim;
@@ -226,7 +203,7 @@ TILE_FUNCTION void cap_row(const struct attention_dx_block *b, size_t row, size_
 TILE_FUNCTION void hide_row(const struct attention_dx_block *b, float *p, float *ds,
                             size_t first_key, size_t begin, size_t count) {
   for (size_t j = begin; j < count; j += LANES) {
-    const vi shown = shown_keys(b, first_key + j, first_key + count);
+    const vi shown = shown_keys(&b->see, first_key + j, first_key + count);
     store(p + j, choose(shown, load(p + j), splat(0.0f)));
     store(ds + j, choose(shown, load(ds + j), splat(0.0f)));
   }
@@ -257,7 +234,7 @@ static void exponentiate_row(const struct attention_dx_block *b, size_t row, siz
   for (; j + (POWERS - 1) * LANES < count; j += POWERS * LANES)
     exponentiate_vectors(p + j, ds + j, POWERS);
   for (; j < count; j += LANES) exponentiate_vectors(p + j, ds + j, 1);
-  if (b->mask) hide_row(b, p, ds, first_key, begin, count);
+  if (b->see.mask) hide_row(b, p, ds, first_key, begin, count);
   mask(p, 0, from, count, end, 0.0f);
   mask(ds, 0, from, count, end, 0.0f);
 }
@@ -288,12 +265,12 @@ static void add_dk_dv(const struct attention_dx_block *b, size_t first_key) {
   const size_t end = visible(b, b->query_count - 1, first_key);
   for (size_t c = 0; c < b->head_dim; c += PANEL)
     for (size_t j = 0; j < end; j += ROWS) {
-      if (first_key + KEY_BLOCK >= past_of(b, 0))
+      if (first_key + KEY_BLOCK >= past_key(&b->see, 0))
         for (size_t i = 0; i < NEXT; i++) prefetch_ahead(&b->next[i], (c / PANEL * end + j) / ROWS);
       const size_t key = first_key + j, to = key * b->stride + c;
-      const size_t first = b->first_query + b->later, skip = key > first ? key - first : 0;
+      const size_t first = b->see.first_query + b->see.later, skip = key > first ? key - first : 0;
       size_t past = b->query_count;
-      while (past > skip && start_of(b, past - 1) >= key + ROWS) past--;
+      while (past > skip && first_key_of(&b->see, past - 1) >= key + ROWS) past--;
       const size_t step = skip / NUMBERS, from = step * CHANCE_STRIDE + j,
                    row = step * b->stride + c, steps = steps_of(past) - step;
       product_add_transposed(b->dv + to, b->stride, steps, b->chance + from, CHANCE_STRIDE,
@@ -341,9 +318,9 @@ static void write_rows(stored *to, size_t to_row, const float *from, size_t rows
 /* Copies a key-value head and clears its sums. */
 static void load_head(const struct attention_dx_block *b, const stored *k, const stored *v,
                       size_t row) {
-  copy_panels(b->key_panels, k, row, b->keys, b->padded, b->head_dim);
-  copy_panels(b->values, v, row, b->keys, b->padded, b->head_dim);
-  copy_steps(b->key_steps, k, row, b->keys, b->keys, b->head_dim);
+  copy_panels(b->key_panels, k, row, b->see.keys, b->padded, b->head_dim);
+  copy_panels(b->values, v, row, b->see.keys, b->padded, b->head_dim);
+  copy_steps(b->key_steps, k, row, b->see.keys, b->see.keys, b->head_dim);
   memset(b->dk, 0, b->padded * b->stride * sizeof(float));
   memset(b->dv, 0, b->padded * b->stride * sizeof(float));
 }
@@ -353,10 +330,9 @@ struct attention_dx_call {
   const struct pen_call *call;
   const stored *dout, *q, *k, *v, *o;
   const float *lse;
-  const int32_t *starts, *mask;
+  struct visible_keys see; /* starts and mask of all sequences */
   stored *dq, *dk, *dv;
   size_t q_row, k_row;
-  size_t keys, later, window; /* see struct attention_dx_block */
 };
 
 /* Takes the buffers of one thread from the workspace. */
@@ -364,13 +340,11 @@ static struct attention_dx_block divide_workspace(const struct attention_dx_call
                                                   float **space) {
   const size_t head_dim = (size_t)p->call->dim[4];
   struct attention_dx_block b = {.sequence = (size_t)p->call->dim[1],
-                                 .keys = p->keys,
-                                 .later = p->later,
+                                 .see = p->see,
                                  .head_dim = head_dim,
-                                 .window = p->window,
                                  .stride = copy_stride(head_dim),
                                  .query_stride = copy_stride(steps_of(head_dim)),
-                                 .padded = round_up(p->keys, KEY_BLOCK),
+                                 .padded = round_up(p->see.keys, KEY_BLOCK),
                                  .scale = (float)(1 / sqrt((double)head_dim))};
   b.factor = (float)(M_LOG2E / sqrt((double)head_dim));
   b.dk_scale =
@@ -397,25 +371,26 @@ static void differentiate_head(struct attention_dx_block *b, const struct attent
                                size_t i) {
   const size_t heads = (size_t)p->call->dim[2], o_row = heads * b->head_dim,
                row = i / heads * b->sequence, head = i % heads;
-  b->starts = p->starts ? p->starts + row : NULL;
-  b->mask = p->mask ? p->mask + i / heads * b->keys : NULL;
-  for (b->first_query = 0; b->first_query < b->sequence; b->first_query += QUERY_BLOCK) {
-    const size_t q_at = (row + b->first_query) * p->q_row + head * b->head_dim,
-                 o_at = (row + b->first_query) * o_row + head * b->head_dim;
-    b->query_count = least(QUERY_BLOCK, b->sequence - b->first_query);
+  b->see.starts = p->see.starts ? p->see.starts + row : NULL;
+  b->see.mask = p->see.mask ? p->see.mask + i / heads * b->see.keys : NULL;
+  for (b->see.first_query = 0; b->see.first_query < b->sequence;
+       b->see.first_query += QUERY_BLOCK) {
+    const size_t q_at = (row + b->see.first_query) * p->q_row + head * b->head_dim,
+                 o_at = (row + b->see.first_query) * o_row + head * b->head_dim;
+    b->query_count = least(QUERY_BLOCK, b->sequence - b->see.first_query);
     load_queries(b, p->q + q_at, p->q_row, p->dout + o_at, p->o + o_at,
-                 p->lse + i * b->sequence + b->first_query, o_row);
-    const struct next_block of_q = block_after(QUERY_BLOCK, q_at, p->q_row, b->first_query,
+                 p->lse + i * b->sequence + b->see.first_query, o_row);
+    const struct next_block of_q = block_after(QUERY_BLOCK, q_at, p->q_row, b->see.first_query,
                                                b->sequence, head, heads, b->head_dim),
-                            of_o = block_after(QUERY_BLOCK, o_at, o_row, b->first_query,
+                            of_o = block_after(QUERY_BLOCK, o_at, o_row, b->see.first_query,
                                                b->sequence, head, heads, b->head_dim);
     const struct ahead next[NEXT] = {{p->q + of_q.at, p->q_row, of_q.rows, b->head_dim},
                                      {p->dout + of_o.at, o_row, of_o.rows, b->head_dim},
                                      {p->o + of_o.at, o_row, of_o.rows, b->head_dim},
                                      {p->dq + q_at, p->q_row, b->query_count, b->head_dim}};
     memcpy(b->next, next, sizeof next);
-    for (size_t key = start_of(b, 0) / KEY_BLOCK * KEY_BLOCK; key < past_of(b, b->query_count - 1);
-         key += KEY_BLOCK)
+    for (size_t key = first_key_of(&b->see, 0) / KEY_BLOCK * KEY_BLOCK;
+         key < past_key(&b->see, b->query_count - 1); key += KEY_BLOCK)
       differentiate_key_block(b, key);
     write_rows(p->dq + q_at, p->q_row, b->dq, b->query_count, b->head_dim, b->scale);
   }
@@ -430,11 +405,11 @@ static void differentiate_tiles(const void *context, size_t thread, size_t first
   for (; thread > 0; thread--) divide_workspace(p, &space);
   struct attention_dx_block b = divide_workspace(p, &space);
   for (size_t tile = first; tile < past; tile++) {
-    const size_t at = tile / kv_heads * b.keys * p->k_row + tile % kv_heads * b.head_dim;
+    const size_t at = tile / kv_heads * b.see.keys * p->k_row + tile % kv_heads * b.head_dim;
     load_head(&b, p->k + at, p->v + at, p->k_row);
     for (size_t i = tile * group; i < (tile + 1) * group; i++) differentiate_head(&b, p, i);
-    write_rows(p->dk + at, p->k_row, b.dk, b.keys, b.head_dim, b.dk_scale);
-    write_rows(p->dv + at, p->k_row, b.dv, b.keys, b.head_dim, 1.0f);
+    write_rows(p->dk + at, p->k_row, b.dk, b.see.keys, b.head_dim, b.dk_scale);
+    write_rows(p->dv + at, p->k_row, b.dv, b.see.keys, b.head_dim, 1.0f);
   }
 }
 
@@ -442,7 +417,8 @@ static void differentiate(const struct attention_dx_call *p) {
   pen_parallel_for((size_t)p->call->dim[0] * (size_t)p->call->dim[3], differentiate_tiles, p);
 }
 
-void PEN_NAME(attention_dx)(const struct pen_call *call) {
+/* ATTENTION_DX and ATTENTION_FULL_DX, whose operand 6 is starts or mask. */
+static void differentiate_operands(const struct pen_call *call, struct visible_keys see) {
   differentiate(&(struct attention_dx_call){.call = call,
                                             .dout = call->operand[0],
                                             .q = call->operand[1],
@@ -450,34 +426,20 @@ void PEN_NAME(attention_dx)(const struct pen_call *call) {
                                             .v = call->operand[3],
                                             .o = call->operand[4],
                                             .lse = call->operand[5],
-                                            .starts = call->operand[6],
+                                            .see = see,
                                             .dq = call->operand[7],
                                             .dk = call->operand[8],
                                             .dv = call->operand[9],
                                             .q_row = (size_t)(call->dim[2] * call->dim[4]),
-                                            .k_row = (size_t)(call->dim[3] * call->dim[4]),
-                                            .keys = (size_t)call->dim[1],
-                                            .window = (size_t)call->dim[5]});
+                                            .k_row = (size_t)(call->dim[3] * call->dim[4])});
+}
+
+void PEN_NAME(attention_dx)(const struct pen_call *call) {
+  differentiate_operands(call, causal_keys(call, call->operand[6]));
 }
 
 void PEN_NAME(attention_full_dx)(const struct pen_call *call) {
-  const size_t sequence = (size_t)call->dim[1], keys = (size_t)call->dim[5];
-  differentiate(&(struct attention_dx_call){.call = call,
-                                            .dout = call->operand[0],
-                                            .q = call->operand[1],
-                                            .k = call->operand[2],
-                                            .v = call->operand[3],
-                                            .o = call->operand[4],
-                                            .lse = call->operand[5],
-                                            .mask = call->operand[6],
-                                            .dq = call->operand[7],
-                                            .dk = call->operand[8],
-                                            .dv = call->operand[9],
-                                            .q_row = (size_t)(call->dim[2] * call->dim[4]),
-                                            .k_row = (size_t)(call->dim[3] * call->dim[4]),
-                                            .keys = keys,
-                                            .later = keys,
-                                            .window = sequence + keys});
+  differentiate_operands(call, all_keys(call, call->operand[6]));
 }
 
 void PEN_NAME(attention_qkv_dx)(const struct pen_call *call) {
@@ -493,12 +455,10 @@ void PEN_NAME(attention_qkv_dx)(const struct pen_call *call) {
                                             .v = qkv + v_at,
                                             .o = call->operand[2],
                                             .lse = call->operand[3],
-                                            .starts = call->operand[4],
+                                            .see = causal_keys(call, call->operand[4]),
                                             .dq = dqkv,
                                             .dk = dqkv + k_at,
                                             .dv = dqkv + v_at,
                                             .q_row = row,
-                                            .k_row = row,
-                                            .keys = (size_t)call->dim[1],
-                                            .window = (size_t)call->dim[5]});
+                                            .k_row = row});
 }

@@ -23,6 +23,7 @@ BF16_SOURCES = \
   %reldir%/softmax.h \
   %reldir%/step_functions.h \
   %reldir%/tile.h \
+  %reldir%/visible_keys.h \
   %reldir%/vector.h
 F32_SOURCES = \
   %reldir%/few_rows.h \
