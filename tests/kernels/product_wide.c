@@ -1,6 +1,9 @@
 /* product_wide.c: products for 64-byte vectors, compiled for the baseline instruction set: tests
  * the code for CPUs with AVX-512 on any CPU. */
 #pragma GCC diagnostic ignored "-Wpsabi"
+#ifndef __clang__
+#pragma GCC optimize "Og" /* -O2 takes a minute, since no register holds such a vector */
+#endif
 #define PEN_ISA wide
 #define PEN_VECTOR_BYTES 64
 #include "kernels/cpu/vector/product.c"
