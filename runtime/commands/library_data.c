@@ -63,7 +63,8 @@ void pen_library_data_open(struct pen_run *run) {
   evaluation->steps = 1;
   const struct pen_profile *evaluated =
       evaluation->buckets.profile[evaluation->buckets.count - 1]; /* the longest */
-  const bool scores = pen_library_reads_texts(plan);
+  const bool reads = pen_library_reads_texts(plan),
+             scores = reads && pen_scored_kind(plan) == PEN_EVAL; /* an evaluation does */
   mailbox->rank_count = run->local.count;
   mailbox->samples[PEN_SAMPLES_OF_STEP] = pen_data_step_windows(plan, run->profile);
   mailbox->samples[PEN_SAMPLES_OF_EVALUATION] = pen_data_step_windows(plan, evaluated);
@@ -84,6 +85,8 @@ void pen_library_data_open(struct pen_run *run) {
     mailbox->score_count = mailbox->samples[PEN_SAMPLES_OF_EVALUATION] * evaluated->sequence;
     pen_score_rows_open(plan, evaluated, all + mailbox->scores_offset);
     evaluation->hooks = &score_hooks;
+  }
+  if (reads) {
     pen_library_generation_open(run);
   }
   pen_data_open_given(&run->data, plan, sequence, seed, library.named, mailbox->input_count,
