@@ -374,6 +374,12 @@ static void read_config(struct pen_description *d, const json_t *config) {
   free(text);
 }
 
+static void read_loss_of(struct pen_description *d, const json_t *value) {
+  d->loss_of_microbatch = pen_description_is(value, "microbatch");
+  if (value && !(d->loss_of_microbatch && d->share_count > 0))
+    pen_description_fail_at(d->path, "loss_of", value, "\"microbatch\", with a list shares");
+}
+
 struct pen_description *pen_description_read(const char *path) {
   struct pen_description *d = pen_new(1, sizeof *d);
   json_t *root = pen_description_load(path);
@@ -391,7 +397,7 @@ struct pen_description *pen_description_read(const char *path) {
                             pen_text("the version of the format, %d", PEN_DESCRIPTION_VERSION));
   pen_description_keys(
       path, "", root,
-      "penstock_model source sequence config inputs shares weights kinds units logits");
+      "penstock_model source sequence config inputs shares loss_of weights kinds units logits");
   if (source && !json_is_string(source)) pen_description_fail_at(path, "source", source, "a text");
   if (sequence)
     d->sequence = (int64_t)pen_description_count(path, "sequence", sequence, 1, SEQUENCE_MAX);
@@ -401,6 +407,7 @@ struct pen_description *pen_description_read(const char *path) {
   pen_description_read_inputs(
       d, pen_description_list(path, "inputs", json_object_get(root, "inputs")));
   pen_description_read_shares(d, json_object_get(root, "shares"));
+  read_loss_of(d, json_object_get(root, "loss_of"));
   read_weights(d, pen_description_list(path, "weights", json_object_get(root, "weights")));
   read_kinds(d, json_object_get(root, "kinds"));
   read_units(d, json_object_get(root, "units"));

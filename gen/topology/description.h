@@ -130,6 +130,7 @@ struct pen_description {
   const char *config; /* the text of a checkpoint's config.json; null: none */
   struct pen_described_input *input;
   struct pen_described_share *share; /* [share_count]; 0: the loss has the share of its targets */
+  bool loss_of_microbatch; /* shares are over a microbatch; the loss is the mean of microbatches */
   struct pen_described_weight *weight;
   struct pen_described_kind *kind;
   struct pen_described_unit *unit;

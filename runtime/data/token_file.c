@@ -331,6 +331,7 @@ static void open_data(struct pen_data *data, const struct pen_plan *plan, uint64
                             .order = {.group = plan->loss_group},
                             .shares = plan->shares,
                             .share_count = plan->share_count,
+                            .loss_of_microbatch = plan->loss_of_microbatch,
                             .to_end = to_end};
   pen_key(data->normal_key[0], seed, "x");
   pen_key(data->normal_key[1], seed, "y");

@@ -61,6 +61,14 @@ ok "1 sample a microbatch" train losses_single losses batch.microbatch=1 pipelin
 loss=10.326509518497781 norm=16.75950275231257
 ok "the loss and norm of PyTorch" has_losses losses_single
 
+# ---- a loss of each microbatch ----
+sed 's/"shares": \[/"loss_of": "microbatch", &/' losses.json >of.json
+ok "a loss of each microbatch" train losses_of losses model.description=of.json
+ok "is said in the log's first line" test "$(grep -c '"loss_of":"microbatch"' losses_of.log) $(head -1 losses_of.log | grep -c loss_of)" = "1 1"
+ok "one microbatch a step" build losses_micro losses.cfg -s pipeline.microbatches=1
+./losses_of init --seed 7 --output start && ./losses_micro eval --data losses.safetensors --init start --steps 2 --quiet >mean 2>/dev/null
+ok "the loss is the mean of steps of one microbatch" sh -c "{ sed 's/.*\"loss\":\([^,]*\),.*/\1/' mean; echo 1; } | awk -v of=$(log_field losses_of.log loss | head -1) 'NR == 1 { d = \$1 / of - 1; exit !(d < 1e-6 && -d < 1e-6) }'"
+
 # ---- LINEAR and LOGP by chunks of rows ----
 sed -e '/"name": "t[eo][ak]/d' -e '/"name": "probability"/d' -e '/"name": "distilled"/d' -e '/"ROW_MEAN"/d' -e '/"lse", "mean"/,/label smoothing/d' -e '/"logits", "teacher"/d' \
   -e '/"likely", "probability"/d' -e '/"token_loss"/d' -e '/"teacher_loss"/d' -e 's/\(\["pair_loss"\]\]\),/\1/' -e 's/\("factor": 0.0625}\),/\1/' \
@@ -176,6 +184,7 @@ s/\["ppo", "half"\]/["ppo"]/|: unit head, op 10, SUM_LOSS: operand share is miss
 s/\["ppo", "half"\]/["ppo", "mask"]/|: unit head, op 10, SUM_LOSS: mask: operand share: a name of the list shares
 s/"class", "classes"\]/"class", "class.share"]/|: unit head, op 11, CROSS_ENTROPY: class.share: operand share: a name of the list shares
 s/"shares": \[/"sharing": [/|: sharing: there is no such key
+s/"shares": \[/"loss_of": "step", &/|: loss_of = "step": "microbatch", with a list shares
 END_OF_CHANGES
 fails "a loss that is a sum" 78 'model.loss = cross_entropy_sum: "cross_entropy"; the losses of losses.json have shares of their own' \
   "$gen" --check -s model.loss=cross_entropy_sum losses.cfg
