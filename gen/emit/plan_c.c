@@ -149,6 +149,8 @@ static void write_plan(struct pen_c_writer *writer, const struct pen_plan *plan,
     write_pointer(writer, "shares");
     pen_write_text(writer, pen_text("  .share_count = %" PRIu32 ",\n", plan->share_count));
   }
+  if (plan->loss_of_microbatch) pen_write_text(writer, "  .loss_of_microbatch = true,\n");
+  if (plan->no_texts) write_string_field(writer, "no_texts", plan->no_texts);
   if (plan->fallback_count)
     pen_write_text(writer, pen_text("  .fallbacks = fallbacks, .fallback_count = %" PRIu32 ",\n",
                                     plan->fallback_count));

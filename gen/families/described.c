@@ -117,7 +117,7 @@ static uint32_t passing_value(const struct pen_kind *kind, uint32_t place) {
 static bool may_cut(const struct pen_kind *kind, uint32_t first, uint32_t place) {
   const uint32_t taken = first ? passing_value(kind, first) : kind->takes,
                  passing = passing_value(kind, place);
-  return passing != PEN_NONE && place <= kind->head && place <= kind->first_loss &&
+  return passing != PEN_NONE && place <= kind->product && place <= kind->first_loss &&
          (kind->takes == PEN_NONE || computes_gradients(kind, first, place)) &&
          computes_gradients(kind, place, kind->op_count) &&
          !passes_gradient(kind, taken, passing) && !passes_gradient(kind, passing, kind->gives) &&
@@ -155,6 +155,7 @@ static void add_reads(struct pen_kind_block *block) {
     }
     if (pen_signature_operand(pen_signature_of(kind->op[i].row->kind), "starts") >= 0)
       add_read(&block->block, &pen_language_starts);
+    if (kind->needed && i == kind->product) add_read(&block->block, &pen_described_text_targets);
   }
 }
 
@@ -283,7 +284,7 @@ static void check_tied(const struct pen_description *d, const struct pen_kind *k
       const char *name = pen_text("%s%s", prefix, operand->weight);
       if (pen_described_weight_find(d, name) != d->tied) continue;
       const bool is_other = strcmp(d->tied->tied, name) == 0;
-      if (is_other ? i != kind->head : kind->op[i].row->kind != PEN_OP_EMBEDDING)
+      if (is_other ? i != kind->product : kind->op[i].row->kind != PEN_OP_EMBEDDING)
         pen_description_fail(d, kind->from, kind->op[i].from, "%s, of two names: %s reads it", name,
                              is_other ? "the LINEAR of the logits" : "an EMBEDDING");
     }

@@ -32,6 +32,12 @@ static const struct pen_declared of_token_file[] = {
                             NULL},
 };
 
+static bool ends_with_logits(const struct pen_topology *topology) {
+  return topology->generates || topology->scores;
+}
+const struct pen_declared pen_described_text_targets = {
+    "targets", "batch predicting", 0, PEN_I32, PEN_TO_EVERY, pen_op_targets, ends_with_logits};
+
 static const struct pen_declared *declare_named(const struct pen_described_input *input,
                                                 uint32_t number, enum pen_input_use use) {
   static const struct {
@@ -78,13 +84,14 @@ void pen_described_limit(const struct pen_description *d, uint32_t index, uint64
 }
 
 const struct pen_declared *const *pen_described_declared_list(const struct pen_description *d) {
-  const struct pen_declared **list = pen_new(d->input_count * PEN_INPUT_USES + 2, sizeof *list);
+  const struct pen_declared **list = pen_new(d->input_count * PEN_INPUT_USES + 3, sizeof *list);
   size_t count = 0;
   for (int from = 0; from <= PEN_SOURCE_NAME; from++) /* tokens and targets first */
     for (size_t i = 0; i < d->input_count; i++)
       for (int use = 0; use < PEN_INPUT_USES; use++)
         if ((int)d->input[i].from == from && d->input[i].declared[use])
           list[count++] = d->input[i].declared[use];
-  list[count] = &pen_language_starts;
+  list[count++] = &pen_language_starts;
+  if (d->share_count > 0) list[count] = &pen_described_text_targets;
   return list;
 }

@@ -8,6 +8,9 @@
 const struct pen_declared *pen_described_declared(const struct pen_description *description,
                                                   uint32_t input, enum pen_input_use use);
 
+/* The targets that texts have, in the profiles of a model with other losses that read texts. */
+extern const struct pen_declared pen_described_text_targets;
+
 /* Notes that ids of the input are below a number. */
 void pen_described_limit(const struct pen_description *description, uint32_t input, uint64_t limit);
 

@@ -339,6 +339,20 @@ static void check_readers(const struct pen_kind *kind) {
       FAIL(kind, &kind->alias[a], "%s: no op reads it", kind->alias[a].name);
 }
 
+/* What score and generate read: the logits of the loss or, of losses with shares, those that the
+ * description has found. */
+static void find_logits(struct pen_kind *kind) {
+  const struct pen_described_texts *texts = &kind->description->texts;
+  if (kind->head != PEN_NONE) {
+    kind->product = kind->head;
+    kind->logits = kind->value[kind->op[kind->op_count - 1].operand[0].value].maker;
+  } else if (!texts->refused) {
+    kind->product = texts->product;
+    kind->logits = texts->logits;
+    kind->needed = texts->needed;
+  }
+}
+
 static void find_given(struct pen_kind *kind) {
   const char *name = kind->from->gives;
   if (!name) return;
@@ -358,13 +372,18 @@ struct pen_kind *pen_described_kind(const struct pen_description *d,
                             .takes = PEN_NONE,
                             .gives = PEN_NONE,
                             .head = PEN_NONE,
+                            .product = PEN_NONE,
+                            .logits = PEN_NONE,
                             .first_loss = PEN_NONE};
   if (from->takes && find_input(d, from->takes, strlen(from->takes)))
     pen_description_fail(d, from, NULL, "takes %s: a name that no input has", from->takes);
   if (from->takes) kind->takes = add_value(kind, from->takes, PEN_NONE);
   for (size_t i = 0; i < from->op_count; i++) add_op(kind, &from->op[i]);
   find_given(kind);
-  if (kind->gives == PEN_NONE) find_losses(kind);
+  if (kind->gives == PEN_NONE) {
+    find_losses(kind);
+    find_logits(kind);
+  }
   check_readers(kind);
   return kind;
 }

@@ -273,33 +273,69 @@ static void append_op(struct block_ops *e, const struct pen_kind_op *op) {
     append_row(e, &sized);
 }
 
+/* ---- the logits ---- */
+
+/* Whether the block ends the model with the logits and their cross-entropy: with losses that have
+ * shares only in the profiles that read texts. */
+static bool ends_with_logits(const struct block_ops *e) {
+  const struct pen_kind *kind = e->block->kind;
+  const struct pen_topology *t = e->graph->topology;
+  const bool has_product = kind->product != PEN_NONE && kind->product >= e->block->first &&
+                           kind->product < e->block->past;
+  return has_product && (kind->head != PEN_NONE || t->generates || t->scores);
+}
+
+static uint32_t targets_value(struct block_ops *e) {
+  const struct pen_kind *kind = e->block->kind;
+  return kind->head != PEN_NONE ? input_value(e, &kind->op[kind->op_count - 1], 1)
+                                : pen_graph_data(e->graph, &pen_described_text_targets);
+}
+
 /* The ops that end the model, from the product of the logits on. */
 static void append_head(struct block_ops *e) {
   struct pen_graph *graph = e->graph;
   const struct pen_kind *kind = e->block->kind;
-  const struct pen_kind_op *product = &kind->op[kind->head], *loss = &kind->op[kind->op_count - 1];
+  const struct pen_kind_op *product = &kind->op[kind->product], *logits = &kind->op[kind->logits];
   uint32_t x = input_value(e, product, 0);
-  if (graph->topology->generates) x = pen_op_last_tokens(graph, x, input_value(e, loss, 1));
+  if (graph->topology->generates) x = pen_op_last_tokens(graph, x, targets_value(e));
   const uint32_t weight = input_value(e, product, 1);
-  if (product + 1 == loss && pen_language_chunk(graph) > 0) {
-    pen_op_head_loss(graph, x, weight, input_value(e, loss, 1), pen_language_chunk(graph));
+  if (product == logits && pen_language_chunk(graph) > 0) {
+    pen_op_head_loss(graph, x, weight, targets_value(e), pen_language_chunk(graph));
     return;
   }
-  e->value[product->first_output] =
-      pen_op_linear(graph, product->from->output[0], x, weight, PEN_NONE);
-  for (const struct pen_kind_op *op = product + 1; op < loss; op++) append_op(e, op);
-  pen_op_cross_entropy(graph, e->value[loss->operand[0].value], input_value(e, loss, 1));
+  e->value[product->first_output] = pen_op_linear(
+      graph, product->row->kind == PEN_OP_LINEAR ? product->from->output[0] : "logits", x, weight,
+      PEN_NONE);
+  for (const struct pen_kind_op *op = product + 1; op <= logits; op++)
+    if (!kind->needed || kind->needed[op - kind->op]) append_op(e, op);
+  pen_op_cross_entropy(graph, e->value[logits->first_output], targets_value(e));
 }
 
-/* The weight that the embedding has, too, comes after all other weights of a stage. */
-static void add_other_weights(struct block_ops *e, const struct pen_description *d) {
+/* Adds the weights of a block in the order of its ops. The weight that the embedding has, too,
+ * comes after all other weights of a stage. */
+static void add_weights(struct block_ops *e, const struct pen_description *d) {
   for (uint32_t i = e->block->first; i < e->block->past; i++)
     for (int k = 0; k < PEN_OPERANDS_MAX; k++) {
       const struct pen_kind_operand *operand = &e->block->kind->op[i].operand[k];
       if (operand->source == PEN_OPERAND_WEIGHT &&
-          strcmp(pen_text("%s%s", e->prefix, operand->weight), d->tied->tied) != 0)
+          (!d->tied || strcmp(pen_text("%s%s", e->prefix, operand->weight), d->tied->tied) != 0))
         weight_value(e, operand->weight);
     }
+}
+
+/* The ops of the block, and in the last block what ends the model. */
+static void append_ops(struct block_ops *e) {
+  const struct pen_kind *kind = e->block->kind;
+  const bool ends = ends_with_logits(e), has_all = !kind->needed || !ends;
+  for (uint32_t i = e->block->first; i < e->block->past; i++) {
+    if (kind->op[i].row->appended == PEN_APPENDED_CONSTANT || !(has_all || kind->needed[i]))
+      continue;
+    if (ends && i == kind->product) {
+      append_head(e);
+      break;
+    }
+    append_op(e, &kind->op[i]);
+  }
 }
 
 /* The values that ops of the block have made. */
@@ -324,16 +360,10 @@ uint32_t pen_described_emit(struct pen_graph *graph, uint32_t layer, uint32_t x)
   for (uint32_t v = 0; v < kind->value_count; v++) e.value[v] = PEN_NONE;
   if (block->passes) x = pen_op_scale(graph, "taken", x, 1.0); /* whose gradients are two tensors */
   if (block->takes != PEN_NONE) e.value[block->takes] = x;
-  if (kind->head != PEN_NONE && kind->description->tied) add_other_weights(&e, kind->description);
-  for (uint32_t i = block->first; i < block->past; i++) {
-    const struct pen_kind_op *op = &kind->op[i];
-    if (op->row->appended == PEN_APPENDED_CONSTANT) continue;
-    if (i == kind->head) {
-      append_head(&e);
-      break;
-    }
-    append_op(&e, op);
-  }
+  if (kind->product != PEN_NONE &&
+      (kind->description->tied || (kind->needed && ends_with_logits(&e))))
+    add_weights(&e, kind->description);
+  append_ops(&e);
   name_values(&e);
   const uint32_t given = block->gives == PEN_NONE ? PEN_NONE : e.value[block->gives];
   pen_free(e.value);

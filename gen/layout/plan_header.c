@@ -155,6 +155,8 @@ struct pen_plan *pen_plan_header(const struct pen_topology *t,
   if (t->description) {
     set_inputs(plan, t->description);
     set_shares(plan, t->description);
+    plan->loss_of_microbatch = t->description->loss_of_microbatch;
+    plan->no_texts = t->description->texts.refused;
   }
   plan->packed = t->batch_packed;
   plan->loss_is_mean = t->model_loss == PEN_LOSS_CROSS_ENTROPY && plan->share_count == 0;

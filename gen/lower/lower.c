@@ -227,7 +227,8 @@ static void number_collectives(struct lowering *l, uint32_t rank) {
 
 /* In a step that is logged, rank 0 waits for the statistics of all. */
 static void append_step_end(struct lowering *l, int profile_kind, bool waits_for_norm) {
-  bool train = profile_kind == PEN_TRAIN, logged = train || profile_kind == PEN_EVAL;
+  bool train = profile_kind == PEN_TRAIN,
+       logged = train || pen_profile_kind_evaluates(profile_kind);
   if (l->sends_tied_gradient) pen_message_add(&l->messages, PEN_MESSAGE_TIED_WEIGHT, 0, 0);
   for (uint32_t rank = 0; rank < l->out->rank_count; rank++) {
     if (!train) append_collectives(l, rank, PEN_AFTER_UPDATE);

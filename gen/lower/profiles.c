@@ -12,6 +12,9 @@
  * several texts, or of one text, or a chunk of one prompt. The profiles above then serve the texts
  * that are longer than the sequence.
  *
+ * A model with losses that have shares has a profile for score, too, that of an evaluation with the
+ * logits of texts at its end.
+ *
  * A step of generation has one microbatch, because the next token needs the previous one. Its
  * actions are those of eval, with the same weights in the same arena. */
 #include "gen/model/model.h"
@@ -21,6 +24,7 @@
 #include "gen/base/pass_times.h"
 #include "gen/families/families.h"
 #include "gen/schedule/schedule.h"
+#include "gen/topology/description.h"
 #include "gen/topology/shapes.h"
 
 enum { LENGTH_MIN = 64, LENGTHS_MAX = 32, CHUNK_MAX = 64 };
@@ -67,6 +71,22 @@ static struct pen_profile_input generation_profile(const struct pen_bucket *buck
       graph,
       window,
       partition};
+}
+
+/* The profile of score: the forwards of eval, up to the logits. */
+static struct pen_profile_input score_profile(const struct pen_bucket *bucket) {
+  struct pen_topology *scored = pen_new(1, sizeof *scored);
+  *scored = *bucket->topology;
+  scored->scores = true;
+  struct pen_graph *const *graph = pen_graphs_of(scored, &bucket->partition->stages, false);
+  return (struct pen_profile_input){
+      "score",
+      PEN_SCORE,
+      pen_lower_forward(pen_compose_forward(bucket->partition), bucket->partition,
+                        pen_training_of(bucket->topology, bucket->partition, graph), PEN_SCORE),
+      graph,
+      scored,
+      bucket->partition};
 }
 
 /* Adds the profiles that read whole sequences. */
@@ -118,7 +138,9 @@ struct pen_profile_inputs pen_profiles_of(const struct pen_bucket *bucket, size_
         add_bucket(&profile[count], &bucket[i], i ? pen_text("_%lld", (long long)sequence) : "");
   }
   pen_pass("generation");
+  const struct pen_description *description = bucket->topology->description;
   if (pen_topology_reads_texts(bucket->topology) && !bucket->topology->only_trains) {
+    if (description && description->share_count > 0) profile[count++] = score_profile(bucket);
     count += add_windows(&profile[count], bucket);
     count += add_cached(&profile[count], bucket);
   }

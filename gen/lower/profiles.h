@@ -35,10 +35,10 @@ struct pen_profile_inputs {
   size_t count;
 };
 
-/* The profiles of a plan: for each bucket train, if it trains, and eval; then the profiles of
- * generation, if the model predicts tokens; only_trains: the first alone. bucket[0] is the
- * topology's own; the names of the others' profiles end with their sequence length. Lowers eval and
- * generation. */
+/* The profiles of a plan: for each bucket train, if it trains, and eval; then that of score, if
+ * eval has other losses, and the profiles of generation, if the model predicts tokens; only_trains:
+ * the first alone. bucket[0] is the topology's own; the names of the others' profiles end with
+ * their sequence length. Lowers eval and generation. */
 struct pen_profile_inputs pen_profiles_of(const struct pen_bucket *bucket, size_t bucket_count);
 
 #endif

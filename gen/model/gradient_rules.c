@@ -159,3 +159,13 @@ bool pen_op_is_kept(int kind) {
   };
   return is_kept[kind];
 }
+
+/* ---- PEN_MIXES_ROWS ---- */
+
+bool pen_op_mixes_rows(int kind) {
+  static const bool mixes[PEN_OP_COUNT] = {
+#define PEN_MIXES_ROWS(kind) [PEN_OP_##kind] = true,
+#include "kernels/ops.def"
+  };
+  return mixes[kind];
+}

@@ -70,4 +70,8 @@ bool pen_op_adds_in_order(int backward);
 /* PEN_KEPT: whether F alone runs ops of that kind. */
 bool pen_op_is_kept(int kind);
 
+/* PEN_MIXES_ROWS: whether a row of what the op makes depends on later rows, or on those of other
+ * sequences. */
+bool pen_op_mixes_rows(int kind);
+
 #endif

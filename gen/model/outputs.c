@@ -11,7 +11,7 @@
 
 void pen_outputs_start(struct pen_graph *graph) {
   const struct pen_topology *t = graph->topology;
-  if (graph->stage + 1 != graph->stage_count || t->generates) return;
+  if (graph->stage + 1 != graph->stage_count || t->generates || t->scores) return;
   graph->output_count = (uint32_t)t->model_outputs.count;
   graph->outputs = pen_new(graph->output_count + 1, sizeof *graph->outputs);
   for (uint32_t n = 0; n < graph->output_count; n++) graph->outputs[n] = PEN_NONE;

@@ -6,6 +6,7 @@
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
 #include "gen/topology/description.h"
+#include "gen/topology/description_texts.h"
 #include "gen/topology/message.h"
 #include "gen/topology/named_file.h"
 #include "gen/topology/settings.h"
@@ -72,6 +73,8 @@ static int64_t rows_of_tables(const struct pen_description *d, const char *row, 
 /* The rows of the head: of the last matrix before the loss. */
 static int64_t targets_of(const struct pen_description *d, int64_t most) {
   const struct pen_described_unit *last = &d->unit[d->unit_count - 1];
+  if (d->share_count > 0 && !d->texts.refused)
+    return (int64_t)d->texts.columns < most ? (int64_t)d->texts.columns : most;
   for (size_t i = last->kind->op_count; i-- > 0;) {
     const struct pen_described_op *op = &last->kind->op[i];
     const char *name = op->operand_count > 1 ? op->operand[1] : NULL;
@@ -115,7 +118,8 @@ void pen_topology_take_description(struct pen_topology *t) {
         *(const bool *)((const char *)t + pen_settings[i].has_offset))
       pen_topology_fail(t, pen_text("model.%s", pen_settings[i].name),
                         "none, with model.family = \"described\": it follows from %s", path);
-  const struct pen_description *d = pen_description_read(path);
+  struct pen_description *d = pen_description_read(path);
+  pen_description_find_texts(d);
   t->description = d;
   if (d->sequence && t->has_model_sequence && t->model_sequence > d->sequence)
     pen_topology_fail(t, "model.sequence", "at most %lld, the sequence of %s",

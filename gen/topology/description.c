@@ -57,6 +57,13 @@ bool pen_described_same_numbers(const struct pen_described_op *a,
   return true;
 }
 
+const char *pen_description_place(const struct pen_described_kind *kind,
+                                  const struct pen_described_op *op) {
+  if (!op) return pen_text("unit %s", kind->name);
+  return pen_text("unit %s, op %zu, %s%s", kind->name, (size_t)(op - kind->op), op->row,
+                  op->line ? pen_text(" (%s)", op->line) : "");
+}
+
 void pen_description_fail(const struct pen_description *d, const struct pen_described_kind *kind,
                           const struct pen_described_op *op, const char *format, ...) {
   char reason[PEN_MESSAGE_BYTES];
@@ -64,11 +71,7 @@ void pen_description_fail(const struct pen_description *d, const struct pen_desc
   va_start(list, format);
   vsnprintf(reason, sizeof reason, format, list);
   va_end(list);
-  const char *place = "";
-  if (op)
-    place = pen_text(", op %zu, %s%s", (size_t)(op - kind->op), op->row,
-                     op->line ? pen_text(" (%s)", op->line) : "");
-  pen_stop(PEN_EXIT_TOPOLOGY, "%s: unit %s%s: %s", d->path, kind->name, place, reason);
+  pen_stop(PEN_EXIT_TOPOLOGY, "%s: %s: %s", d->path, pen_description_place(kind, op), reason);
 }
 
 const struct pen_described_weight *pen_described_weight_find(const struct pen_description *d,
@@ -393,12 +396,19 @@ static void read_config(struct pen_description *d, const json_t *config) {
   free(text);
 }
 
+static void read_loss_of(struct pen_description *d, const json_t *value) {
+  d->loss_of_microbatch = pen_description_is(value, "microbatch");
+  if (value && !(d->loss_of_microbatch && d->share_count > 0))
+    pen_description_fail_at(d->path, "loss_of", value, "\"microbatch\", with a list shares");
+}
+
 struct pen_description *pen_description_read(const char *path) {
   struct pen_description *d = pen_new(1, sizeof *d);
   json_t *root = pen_description_load(path);
   const json_t *version = json_object_get(root, "penstock_model"),
                *source = json_object_get(root, "source"),
-               *sequence = json_object_get(root, "sequence");
+               *sequence = json_object_get(root, "sequence"),
+               *logits = json_object_get(root, "logits");
   d->path = path;
   d->family = pen_new(1, sizeof *d->family);
   d->pointwise = pen_new(1, sizeof *d->pointwise);
@@ -407,20 +417,23 @@ struct pen_description *pen_description_read(const char *path) {
   if (!json_is_integer(version) || json_integer_value(version) != PEN_DESCRIPTION_VERSION)
     pen_description_fail_at(path, "penstock_model", version,
                             pen_text("the version of the format, %d", PEN_DESCRIPTION_VERSION));
-  pen_description_keys(path, "", root,
-                       "penstock_model source sequence config inputs shares weights kinds units");
+  pen_description_keys(
+      path, "", root,
+      "penstock_model source sequence config inputs shares loss_of weights kinds units logits");
   if (source && !json_is_string(source)) pen_description_fail_at(path, "source", source, "a text");
   if (sequence)
     d->sequence = (int64_t)pen_description_count(path, "sequence", sequence, 1, SEQUENCE_MAX);
   read_config(d, json_object_get(root, "config"));
+  if (logits)
+    d->logits = pen_description_name(path, "logits", logits, PEN_DESCRIBED_NAME_BYTES, false);
   pen_description_read_inputs(
       d, pen_description_list(path, "inputs", json_object_get(root, "inputs")));
   pen_description_read_shares(d, json_object_get(root, "shares"));
+  read_loss_of(d, json_object_get(root, "loss_of"));
   read_weights(d, pen_description_list(path, "weights", json_object_get(root, "weights")));
   read_kinds(d, json_object_get(root, "kinds"));
   read_units(d, json_object_get(root, "units"));
   check_units(d);
-  d->reads_texts = d->share_count == 0 && pen_description_reads_texts(d);
   digest_content(d, root);
   json_decref(root);
   return d;

@@ -115,19 +115,29 @@ struct pen_described_unit {
   uint32_t layer;     /* PEN_NONE: it is no layer */
 };
 
+/* The ops of the last unit that make the logits of texts. */
+struct pen_described_texts {
+  uint32_t product, logits; /* ops: LINEAR, or TOKEN_LOGP, whose product the logits are, and the one
+                               that makes them; PEN_NONE: there are none */
+  uint64_t columns;         /* of the logits */
+  bool *needed;             /* [op of the last unit]: the logits depend on it */
+  const char *refused;      /* why score and generate do not take the model; null: they do */
+};
+
 struct pen_description {
   const char *path;
   int64_t sequence;   /* the longest that the model is for; 0: the description does not say */
   const char *config; /* the text of a checkpoint's config.json; null: none */
   struct pen_described_input *input;
   struct pen_described_share *share; /* [share_count]; 0: the loss has the share of its targets */
+  bool loss_of_microbatch; /* shares are over a microbatch; the loss is the mean of microbatches */
   struct pen_described_weight *weight;
   struct pen_described_kind *kind;
   struct pen_described_unit *unit;
   size_t input_count, share_count, weight_count, kind_count, unit_count;
   uint32_t layer_count;
-  bool reads_texts; /* tokens and targets alone: the first unit embeds them, the last has their loss
-                     */
+  const char *logits;                      /* the value that the key names; null: none */
+  struct pen_described_texts texts;        /* set by gen/topology/description_texts.c */
   const struct pen_described_weight *tied; /* the weight with two names; null: none */
   unsigned char digest[32];                /* SHA-256 of the canonical form */
   /* what gen/families/described.c has made of it; null: not yet */
@@ -145,6 +155,10 @@ const struct pen_described_weight *pen_described_weight_find(const struct pen_de
 
 /* Whether two ops have the same attributes, their programs included. */
 bool pen_described_same_numbers(const struct pen_described_op *a, const struct pen_described_op *b);
+
+/* "unit KIND, op 3, LINEAR (model.py:41)". `op` may be null: the unit as a whole. */
+const char *pen_description_place(const struct pen_described_kind *kind,
+                                  const struct pen_described_op *op);
 
 /* Ends the generator (78): "FILE: unit KIND, op 3, LINEAR (model.py:41): " and the message. `unit`
  * is the name of its kind; `op` from 0, or null: the unit as a whole. */

@@ -22,8 +22,4 @@ void pen_description_read_inputs(struct pen_description *description, const json
  * description for sequences of one token also 1, after batch; 0: the shape begins otherwise. */
 size_t pen_description_tokens(const struct pen_description *description, const json_t *shape);
 
-/* Whether texts have all that the model reads: the ops, which are read, take tokens in the first
- * unit, targets in the last, and starts; and none reads later tokens. */
-bool pen_description_reads_texts(const struct pen_description *description);
-
 #endif

@@ -15,6 +15,8 @@ libgen_a_SOURCES += \
   %reldir%/description_inputs.h \
   %reldir%/description_shares.c \
   %reldir%/description_shares.h \
+  %reldir%/description_texts.c \
+  %reldir%/description_texts.h \
   %reldir%/description_json.c \
   %reldir%/description_json.h \
   %reldir%/description_program.c \

@@ -92,7 +92,7 @@ struct pen_topology *pen_topology_of_window(const struct pen_topology *topology,
 
 bool pen_topology_reads_texts(const struct pen_topology *t) {
   return pen_family_row_of(t->model_family)->needs_tokens &&
-         (!t->description || t->description->reads_texts);
+         (!t->description || !t->description->texts.refused);
 }
 
 bool pen_topology_has_cache(const struct pen_topology *t) {

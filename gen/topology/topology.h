@@ -83,11 +83,12 @@ struct pen_topology {
   int64_t sequence;       /* of this sequence-length bucket; model.sequence is the longest */
   int64_t cached_prompts; /* of a step of generation with a cache; 0: another step */
   bool generates;         /* a step of generation: one token of each sequence has logits */
-  bool cuts_by_default;   /* the topology has no group partition */
-  bool trains;            /* false: the schedule is forward-only */
-  bool only_measures;     /* the plan is for the command measure alone: the group plan leaves open
-                             what it would be */
-  bool only_trains;       /* the plan has no profile but that of training (measure_plans.h) */
+  bool scores;          /* the profile of score: a described model ends with the logits of texts */
+  bool cuts_by_default; /* the topology has no group partition */
+  bool trains;          /* false: the schedule is forward-only */
+  bool only_measures;   /* the plan is for the command measure alone: the group plan leaves open
+                           what it would be */
+  bool only_trains;     /* the plan has no profile but that of training (measure_plans.h) */
   const struct pen_optimizer_group *optimizer_group; /* [optimizer_groups.count] */
   /* What exchanges of tensor ranks take, if that was measured (--costs); else NULL: costs.byte. */
   const struct pen_measured_links *measured_exchanges;

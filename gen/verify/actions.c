@@ -121,7 +121,8 @@ static bool check_end(const struct pen_check_context *c, uint32_t rank) {
     if (first == PEN_NONE) first = index;
   }
   if (!c->finished) return true;
-  bool train = c->profile_kind == PEN_TRAIN, logged = train || c->profile_kind == PEN_EVAL;
+  bool train = c->profile_kind == PEN_TRAIN,
+       logged = train || pen_profile_kind_evaluates(c->profile_kind);
   if (!found[PEN_PUBLISH])
     return pen_problem_note(c->problem, rank, PEN_NONE, "PUBLISH is missing at the step's end");
   if (train && (!found[PEN_NORM] || found[PEN_NORM] > found[PEN_PUBLISH]))

@@ -25,6 +25,7 @@
 #include <string.h>
 
 #include "gen/base/arena.h"
+#include "gen/model/gradient_rules.h"
 #include "gen/model/op_signature.h"
 #include "gen/verify/derivative.h"
 #include "gen/verify/routes.h"
@@ -323,8 +324,56 @@ static bool compare_losses(struct comparison *c, uint32_t wanted, uint32_t found
   return same;
 }
 
+#define PROBLEM(s, action, ...) \
+  pen_problem_note((s)->context->checked->problem, (s)->context->rank, action, __VA_ARGS__)
+
+/* No op of the stage reads later rows, or those of other sequences. */
+static bool check_rows(const struct pen_stage_terms *s, const struct pen_forward *made,
+                       uint32_t action) {
+  for (size_t n = 0; n < s->forward_count; n++) {
+    const uint32_t kind = s->terms->term[s->forward[n]].kind;
+    if (kind < PEN_OP_COUNT && pen_op_mixes_rows((int)kind))
+      return PROBLEM(s, action,
+                     "generated: stage %u of %s has %s, of which a row depends on later ones, or "
+                     "on those of other sequences",
+                     s->stage, made->profile->name, pen_signature_of((int)kind)->kind);
+  }
+  return true;
+}
+
+/* Whether logits are the product of values that were known: evaluation makes it within
+ * TOKEN_LOGP. */
+static bool is_product_of(const struct pen_terms *terms, uint32_t logits, uint32_t known_terms) {
+  const struct pen_term *product = &terms->term[pen_term_of_value(logits)];
+  return product->kind == PEN_OP_LINEAR && !input_of(product, "a") &&
+         pen_term_of_value(product->input[0]) < known_terms;
+}
+
+bool pen_check_scores(const struct pen_stage_terms *s, const struct pen_forward *evaluation,
+                      const struct pen_forward *made, uint32_t known_terms, uint32_t action) {
+  const struct pen_term *loss = made->loss ? &s->terms->term[pen_term_of_value(made->loss)] : NULL;
+  if (!check_rows(s, made, action)) return false;
+  if (evaluation->output != made->output)
+    return PROBLEM(
+        s, action, "generated: the output of stage %u in %s is not that in %s: %s", s->stage,
+        made->profile->name, evaluation->profile->name,
+        pen_term_difference(s->context->plan, s->terms, evaluation->output, made->output));
+  if (!loss) return true;
+  const bool is_product = loss->kind == PEN_OP_HEAD_LOSS;
+  const uint32_t read = loss->input[0];
+  if ((loss->kind != PEN_OP_CROSS_ENTROPY && !is_product) || !read)
+    return PROBLEM(s, action, "generated: %s ends with %s, not with the logits of texts",
+                   made->profile->name, pen_term_text(s->context->plan, s->terms, made->loss));
+  /* Equal values are one term: those that the evaluation has made were known before. */
+  return pen_term_of_value(read) < known_terms || is_product_of(s->terms, read, known_terms) ||
+         PROBLEM(s, action, "generated: %s has logits of %s, which %s does not make",
+                 made->profile->name, pen_term_text(s->context->plan, s->terms, read),
+                 evaluation->profile->name);
+}
+
 bool pen_check_generation(const struct pen_stage_terms *s, const struct pen_forward *evaluation,
                           const struct pen_forward *made, uint32_t action) {
+  if (!check_rows(s, made, action)) return false;
   struct comparison c = {.terms = s->terms,
                          .evaluation = evaluation->profile,
                          .generation = made->profile,
@@ -333,11 +382,10 @@ bool pen_check_generation(const struct pen_stage_terms *s, const struct pen_forw
                     compare_losses(&c, evaluation->loss, made->loss);
   pen_free(c.matched);
   pen_free(c.open);
-  return same ||
-         pen_problem_note(s->context->checked->problem, s->context->rank, action,
-                          "generated: stage %u of %s does not compute the rows of %s: it has "
-                          "%s for %s",
-                          s->stage, made->profile->name, evaluation->profile->name,
-                          pen_term_text(s->context->plan, s->terms, c.found),
-                          pen_term_text(s->context->plan, s->terms, c.wanted));
+  return same || PROBLEM(s, action,
+                         "generated: stage %u of %s does not compute the rows of %s: it has "
+                         "%s for %s",
+                         s->stage, made->profile->name, evaluation->profile->name,
+                         pen_term_text(s->context->plan, s->terms, c.found),
+                         pen_term_text(s->context->plan, s->terms, c.wanted));
 }

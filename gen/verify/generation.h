@@ -17,4 +17,10 @@ struct pen_forward {
 bool pen_check_generation(const struct pen_stage_terms *s, const struct pen_forward *evaluation,
                           const struct pen_forward *made, uint32_t action);
 
+/* The same rule of the profile of score, of a model whose evaluation has other losses: each stage
+ * makes what it makes there, and the last the cross-entropy of a value that is made there, too.
+ * `known_terms`: those of the profiles before. */
+bool pen_check_scores(const struct pen_stage_terms *s, const struct pen_forward *evaluation,
+                      const struct pen_forward *made, uint32_t known_terms, uint32_t action);
+
 #endif

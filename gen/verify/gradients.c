@@ -268,9 +268,21 @@ static bool check_same(const struct pen_stage_terms *s, const struct pen_forward
 static bool check_generated(const struct pen_stage_terms *s, const struct pen_forward *known,
                             size_t known_count, const struct pen_forward *made, uint32_t action) {
   const bool whole = pen_group_size(s->context->plan, PEN_TENSOR) == 1;
+  const struct pen_forward *evaluation = NULL;
   for (size_t n = 0; n < known_count && whole; n++)
-    if (known[n].profile->kind == PEN_EVAL) return pen_check_generation(s, &known[n], made, action);
-  return true;
+    if (known[n].profile->kind == PEN_SCORE || (known[n].profile->kind == PEN_EVAL && !evaluation))
+      evaluation = &known[n];
+  return !evaluation || pen_check_generation(s, evaluation, made, action);
+}
+
+/* The same rule, of the profile of score: the evaluation of its sequence is known. */
+static bool check_scored(const struct pen_stage_terms *s, const struct pen_forward *known,
+                         size_t known_count, const struct pen_forward *made, uint32_t known_terms,
+                         uint32_t action) {
+  for (size_t n = 0; n < known_count; n++)
+    if (known[n].profile->kind == PEN_EVAL && known[n].profile->sequence == made->profile->sequence)
+      return pen_check_scores(s, &known[n], made, known_terms, action);
+  return PROBLEM(s, action, "generated: %s has no evaluation beside it", made->profile->name);
 }
 
 static bool computes_losses(const struct pen_check_context *c) {
@@ -294,14 +306,17 @@ static bool check_profile_stage(struct profile_stages *p, uint32_t stage, struct
   for (; p->next < p->c->stage_programs_count && p->c->stage_programs[p->next].stage == stage;
        p->next++) {
     struct pen_stage_programs *set = &p->c->stage_programs[p->next];
+    const uint32_t known_terms = terms->count;
+    const bool scores = p->c->profile_kind == PEN_SCORE;
     if (!run_programs(s, set, takes_run, &result)) return false;
-    if (!computes_losses(p->c)) {
+    if (!computes_losses(p->c) && !scores) {
       if (!check_generated(s, known, others, &result, set->action[PEN_F])) return false;
       continue;
     }
-    if (!check_same(s, known, others, &result, set->action[PEN_F]) ||
-        (p->c->profile_kind == PEN_TRAIN && !check_backward(s, set)))
+    if (scores ? !check_scored(s, known, others, &result, known_terms, set->action[PEN_F])
+               : !check_same(s, known, others, &result, set->action[PEN_F]))
       return false;
+    if (p->c->profile_kind == PEN_TRAIN && !check_backward(s, set)) return false;
     known[*known_count] = result;
     others = *known_count + 1;
   }

@@ -14,7 +14,7 @@
 #define PROBLEM(b, ...) pen_problem_note((b)->checked->problem, (b)->rank, PEN_NONE, __VA_ARGS__)
 
 static bool has_losses(const struct pen_rank_context *b) {
-  return !pen_profile_kind_generates(b->profile->kind) &&
+  return (b->profile->kind == PEN_TRAIN || b->profile->kind == PEN_EVAL) &&
          b->checked->rank_of[b->plan->stage_count - 1] == b->rank;
 }
 

@@ -129,11 +129,8 @@ void pen_check_reads_texts(const struct pen_plan *plan, const char *command) {
     pen_fail(PEN_EXIT_USAGE, "%s: this binary's model is not a language model: it reads no tokens",
              command);
   }
-  if (pen_buckets_of(plan, PEN_EVAL).count > 0 && pen_buckets_of(plan, PEN_GENERATE).count == 0) {
-    pen_fail(PEN_EXIT_USAGE,
-             "%s: this binary's model reads more than texts have, the tokens of its first unit and "
-             "the targets of its last",
-             command);
+  if (plan->no_texts != NULL) {
+    pen_fail(PEN_EXIT_USAGE, "%s: this binary's model %s", command, plan->no_texts);
   }
 }
 

@@ -177,7 +177,11 @@ int pen_run_score(const struct pen_plan *plan, const struct pen_options *options
     pen_fail(PEN_EXIT_USAGE, "score needs --output FILE: where to write the scores");
   }
   struct pen_plan one = one_replica_of(plan);
-  struct pen_run run = pen_run_of(&one, plan, options, PEN_EVAL, "score", zero_ns);
+  if (pen_scored_kind(plan) == PEN_SCORE) { /* whose loss is the cross-entropy of texts */
+    one.share_count = 0;
+    one.loss_is_mean = true;
+  }
+  struct pen_run run = pen_run_of(&one, plan, options, pen_scored_kind(plan), "score", zero_ns);
   plan = &one;
   struct pen_checkpoint_info found;
   find_weights(&run, "score", &found);

@@ -92,7 +92,8 @@ void pen_library_data_open(struct pen_run *run) {
   const uint64_t windows[] = {pen_data_step_windows(plan, run->profile),
                               pen_data_step_windows(plan, evaluated_profile)};
   const uint64_t most = windows[0] > windows[1] ? windows[0] : windows[1];
-  scores = pen_library_reads_texts(plan);
+  const bool reads = pen_library_reads_texts(plan);
+  scores = reads && pen_scored_kind(plan) == PEN_EVAL;
   if (run->local.count == 0) {
     pen_fail(PEN_EXIT_USAGE, "a library needs ranks on its host, and this one is a spare");
   }
@@ -122,7 +123,7 @@ void pen_library_data_open(struct pen_run *run) {
         mailbox->samples[PEN_SAMPLES_OF_EVALUATION] * evaluated_profile->sequence;
     pen_score_rows_open(plan, evaluated_profile, all + mailbox->scores_offset);
   }
-  if (pen_library_reads_texts(plan)) {
+  if (reads) {
     pen_library_generation_open(run);
   }
   pen_data_open_given(&run->data, plan, sequence, seed, library.named, mailbox->input_count,

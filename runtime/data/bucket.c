@@ -24,6 +24,10 @@ struct pen_buckets pen_buckets_of(const struct pen_plan *plan, enum pen_profile_
   return buckets;
 }
 
+enum pen_profile_kind pen_scored_kind(const struct pen_plan *plan) {
+  return pen_buckets_of(plan, PEN_SCORE).count > 0 ? PEN_SCORE : PEN_EVAL;
+}
+
 struct pen_buckets pen_buckets_of_generation(const struct pen_plan *plan) {
   struct pen_buckets buckets = pen_buckets_of(plan, PEN_GENERATE);
   const struct pen_buckets cached = pen_buckets_of(plan, PEN_CACHED);

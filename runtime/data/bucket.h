@@ -23,6 +23,9 @@ struct pen_buckets {
 /* All of a plan's profiles of that kind; count 0: it has none. */
 struct pen_buckets pen_buckets_of(const struct pen_plan *plan, enum pen_profile_kind kind);
 
+/* The kind of those that score reads: SCORE, or EVAL, whose loss is the cross-entropy of texts. */
+enum pen_profile_kind pen_scored_kind(const struct pen_plan *plan);
+
 /* Those of generation: the kind GENERATE, then the kind CACHED. */
 struct pen_buckets pen_buckets_of_generation(const struct pen_plan *plan);
 

@@ -26,12 +26,25 @@ static uint64_t epoch_begun(const struct pen_data *data, uint64_t first, uint64_
   return last > before ? last + 1 : 0;
 }
 
+/* Sets the shares of a step; of its microbatches those of the last one. Returns whether there are
+ * any that are not 0. */
+static bool set_shares(struct pen_data *data) {
+  const uint64_t count = data->loss_of_microbatch ? data->microbatch : data->step_windows,
+                 past = data->cursor + data->step_windows;
+  bool any = false;
+  for (uint64_t first = data->cursor; first < past; first += count) {
+    any = pen_data_shares(data, first, count, data->share) || any;
+  }
+  return any;
+}
+
 void pen_data_prepare_step(struct pen_data *data, uint64_t cursor, uint64_t count) {
   data->cursor = cursor;
+  data->step_windows = count;
   data->step_targets = data->step_losses = pen_data_targets(data, cursor, count);
   data->step_samples = data->named != NULL && data->path != NULL ? count : 0;
   if (data->share_count > 0) {
-    data->step_losses = pen_data_shares(data, cursor, count, data->share) ? count : 0;
+    data->step_losses = set_shares(data) ? count : 0;
   }
   data->epoch = epoch_begun(data, cursor, count);
   data->last_epoch = data->tokens != NULL && data->window_count > 0
@@ -232,7 +245,12 @@ static void targets_op(const struct pen_call *call) {
 
 static void share_op(const struct pen_call *call) {
   const struct pen_data *data = call->prepared;
-  *(double *)call->operand[0] = data->share[call->dim[0]];
+  double share[PEN_SHARES_MAX], *const to = call->operand[0];
+  *to = data->share[call->dim[0]];
+  if (data->loss_of_microbatch) {
+    pen_data_shares(data, position_of(data, 0), data->microbatch, share);
+    *to = share[call->dim[0]] * (double)data->microbatch / (double)data->step_windows;
+  }
 }
 
 /* Without a file, where blocks are measured: zeros. */

@@ -312,7 +312,7 @@ static void open_tokens(struct pen_data *data, const struct pen_plan *plan, cons
   } else {
     take_plain(data, &(struct plain_file){path, file, bytes, ids_bits});
   }
-  if (plan->loss_group > 1 && data->window_count % plan->loss_group != 0) {
+  if (!data->to_end && plan->loss_group > 1 && data->window_count % plan->loss_group != 0) {
     pen_fail(PEN_EXIT_DATA,
              "%s: %" PRIu64
              " samples: a multiple of %u, which the loss takes together "
@@ -331,6 +331,7 @@ static void open_data(struct pen_data *data, const struct pen_plan *plan, uint64
                             .order = {.group = plan->loss_group},
                             .shares = plan->shares,
                             .share_count = plan->share_count,
+                            .loss_of_microbatch = plan->loss_of_microbatch,
                             .to_end = to_end};
   pen_key(data->normal_key[0], seed, "x");
   pen_key(data->normal_key[1], seed, "y");

@@ -66,9 +66,11 @@ struct pen_data {
   const struct pen_share
       *shares; /* of its losses, of the plan; their count, 0: the loss has none */
   uint32_t share_count;
+  bool loss_of_microbatch; /* each share is over a microbatch */
   bool to_end; /* the file is read once: windows past its last one have no targets that count */
   /* Set before each step, by pen_data_prepare_step(), and before each row: */
   uint64_t cursor;
+  uint64_t step_windows; /* of all microbatches of the step and all replicas */
   uint64_t
       step_targets;     /* that are not ignored, of all microbatches of the step and all replicas */
   uint64_t step_losses; /* what the loss of the step is over: the same, or samples of losses that

@@ -177,7 +177,9 @@ static void write_line(struct pen_log *log, const struct step_report *report, ui
     used += (size_t)snprintf(line + used, room - used, ",\"mfu\":%s", mfu);
   }
   if (log->plan_text != NULL) {
-    used += (size_t)snprintf(line + used, room - used, ",\"plan\":%s", log->plan_text);
+    used += (size_t)snprintf(line + used, room - used, "%s,\"plan\":%s",
+                             log->plan->loss_of_microbatch ? ",\"loss_of\":\"microbatch\"" : "",
+                             log->plan_text);
   }
   if (log->microbatches.targets != NULL) {
     used += pen_microbatch_losses_write(&log->microbatches, line + used, room - used, index, stats);

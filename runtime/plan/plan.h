@@ -330,6 +330,11 @@ static inline bool pen_profile_kind_generates(int profile_kind) {
   return profile_kind == PEN_GENERATE || profile_kind == PEN_CACHED;
 }
 
+/* Whether a profile computes losses, of all sequences of a step, and no gradients. */
+static inline bool pen_profile_kind_evaluates(int profile_kind) {
+  return profile_kind == PEN_EVAL || profile_kind == PEN_SCORE;
+}
+
 /* The rank of the last stage, which has the predictions and the losses. */
 static inline uint32_t pen_last_stage_rank(const struct pen_plan *plan,
                                            const struct pen_profile *profile) {

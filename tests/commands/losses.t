@@ -61,6 +61,14 @@ ok "1 sample a microbatch" train losses_single losses batch.microbatch=1 pipelin
 loss=10.326509518497781 norm=16.75950275231257
 ok "the loss and norm of PyTorch" has_losses losses_single
 
+# ---- a loss of each microbatch ----
+sed 's/"shares": \[/"loss_of": "microbatch", &/' losses.json >of.json
+ok "a loss of each microbatch" train losses_of losses model.description=of.json
+ok "is said in the log's first line" test "$(grep -c '"loss_of":"microbatch"' losses_of.log) $(head -1 losses_of.log | grep -c loss_of)" = "1 1"
+ok "one microbatch a step" build losses_micro losses.cfg -s pipeline.microbatches=1
+./losses_of init --seed 7 --output start && ./losses_micro eval --data losses.safetensors --init start --steps 2 --quiet >mean 2>/dev/null
+ok "the loss is the mean of steps of one microbatch" sh -c "{ sed 's/.*\"loss\":\([^,]*\),.*/\1/' mean; echo 1; } | awk -v of=$(log_field losses_of.log loss | head -1) 'NR == 1 { d = \$1 / of - 1; exit !(d < 1e-6 && -d < 1e-6) }'"
+
 # ---- LINEAR and LOGP by chunks of rows ----
 sed -e '/"name": "t[eo][ak]/d' -e '/"name": "probability"/d' -e '/"name": "distilled"/d' -e '/"ROW_MEAN"/d' -e '/"lse", "mean"/,/label smoothing/d' -e '/"logits", "teacher"/d' \
   -e '/"likely", "probability"/d' -e '/"token_loss"/d' -e '/"teacher_loss"/d' -e 's/\(\["pair_loss"\]\]\),/\1/' -e 's/\("factor": 0.0625}\),/\1/' \
@@ -90,12 +98,63 @@ sed 's/\[11, 24\]/[8192, 24]/' logp.json >large.json
 placed() { "$gen" -p report -s model.description=large.json -s batch.microbatch=8 "$@" logp.cfg | sed -n 's|.*"placed_bytes": \([0-9]*\).*|\1|p'; }
 ok "and less memory" test $(($(placed) - $(placed -s model.loss_rows=32))) -gt $((2 << 20))
 
+# ---- scores and texts: the logits alone, whatever the loss ----
+"${PYTHON:-python3}" - <<'END_OF_MODELS' || exit 99
+import json
+def save(name, model):
+    json.dump(model, open(name + ".json", "w"))
+model = json.load(open("logp.json"))
+model["weights"][4]["shape"] = [97, 24]
+save("reward", model) # whose head has a weight that the logits do not need
+head = model["kinds"]["head"]
+of_reward = {"r", "rewards", "difference", "pair", "pair_loss"}
+head["ops"] = [op for op in head["ops"] if op[3][0] not in of_reward]
+model["weights"] = [weight for weight in model["weights"] if weight["name"] != "reward.weight"]
+model["inputs"] = [one for one in model["inputs"] if one["name"] != "last"]
+save("text", model)
+model["kinds"]["layer"]["ops"] += [["ROW_MEAN", ["z"], {}, ["m"]], ["GROUP_SUM", ["m"], {}, ["s"], "policy.py:4"], ["POINTWISE", ["z", "s"], {"program": [["ADD", 0, 1]]}, ["y"]]]
+model["kinds"]["layer"]["gives"] = ["y"]
+save("mixed", model)
+model = json.load(open("text.json"))
+model["inputs"] = [model["inputs"][0], {"name": "next", "dtype": "i32", "shape": ["batch", "sequence"]}]
+model["kinds"]["head"]["ops"] = [["LINEAR", ["x", ".lm_head.weight"], {}, ["logits"]], ["CROSS_ENTROPY", ["logits", "next", "next.share"], {}, ["loss"]]]
+del model["shares"]
+save("plain", model)
+END_OF_MODELS
+# texts NAME DESCRIPTION SETTING...: what it scores and generates.
+texts() {
+  texts_name=$1 texts_model=$2
+  shift 2
+  for setting in "$@"; do set -- "$@" -s "$setting"; shift; done
+  build "$texts_name" logp.cfg -s model.description="$texts_model.json" -s generate.prompts=2 "$@" && "./$texts_name" init --seed 7 --output "$texts_name.start" 2>/dev/null &&
+    "./$texts_name" score --data data.bin --init "$texts_name.start" --output "$texts_name.scores" --quiet >"$texts_name.sum" 2>/dev/null &&
+    "./$texts_name" generate --init "$texts_name.start" --prompt "65 66 67" --tokens 24 --seed 3 --quiet >"$texts_name.text" 2>/dev/null
+}
+same_texts() { cmp "$1.scores" "$2.scores" && cmp "$1.sum" "$2.sum" && cmp "$1.text" "$2.text"; }
+ok "a model with cross entropy scores and generates" texts plain_one plain
+ok "one with other losses" texts text_one text batch.loss_group=2
+ok "the same" same_texts plain_one text_one
+ok "on 2 ranks, the head in chunks" texts text_two text batch.loss_group=2 pipeline.ranks=2 batch.microbatch=4 model.loss_rows=32
+ok "the same texts" cmp plain_one.text text_two.text
+ok "with a weight that the logits do not need" texts reward_one reward batch.loss_group=2
+ok "the same" same_texts plain_one reward_one
+ok "in bf16, as TOKEN_LOGP, on replicas that share weights" "$gen" --check -s model.description=named.json -s model.dtype=bf16 -s batch.loss_group=2 -s data_parallel.replicas=2 \
+  -s data_parallel.shard=weights -s pipeline.microbatches=1 logp.cfg
+ok "a model whose layers read other samples" build mixed_one logp.cfg -s model.description=mixed.json -s batch.loss_group=2
+fails "does not" 64 "score: this binary's model reads more than texts have: unit layer, op 4, GROUP_SUM (policy.py:4): later tokens" \
+  ./mixed_one score --data data.bin --init text_one.start --output -
+# logits NAME: with that key.
+logits() { sed "s/\"source\"/\"logits\": \"$1\", \"source\"/" policy.json >key.json && "$gen" -s model.description=key.json -s batch.loss_group=2 policy.cfg; }
+is "a key names other logits" "$(logits logits | grep -c 'name = "score"')" 1
+is "without it they have as many columns as the first unit embeds tokens" "$("$gen" -s batch.loss_group=2 policy.cfg | grep -c 'name = "score"')" 0
+fails "and no other value" 78 'key.json: logits = "kl": a value that a LINEAR of the last unit' logits kl
+
 # ---- the log, an evaluation, groups, a step without a loss ----
 is "samples are counted, and targets" "$(log_field losses_one.log samples | head -1) $(log_field losses_one.log tokens | head -1)" "4 $(
   "${PYTHON:-python3}" -c 'print(64 - sum((w * 7919 + e * 104729 + sum(map(ord, "class"))) * 2654435761 % 2**32 // 2**20 % 5 == 0 for w in range(4) for e in range(16)))')"
 ./losses_one eval --data losses.safetensors --checkpoint losses_one.ckpt --quiet >evaluated 2>/dev/null
 matches "an evaluation has a loss, and no perplexity" "$(cat evaluated)" '{"loss":[0-9]*,"tokens":[0-9]*}'
-fails "it generates no text" 64 "more than texts have" ./losses_one generate --checkpoint losses_one.ckpt --prompt 65
+fails "it generates no text" 64 "model makes no logits of tokens, or several" ./losses_one generate --checkpoint losses_one.ckpt --prompt 65
 samples masked.safetensors 0 4 data.bin 16 idx:I32:tokens value:F32:reals:16 old:F32:reals:16 weight:F32:parts:16 state:BF16:reals:16x24 label:U8:bits:16 \
   mask:U8:zeros:16 class:I64:ids:16
 ./losses_one train --steps 1 --seed 7 --quiet --data masked.safetensors --log masked.log
@@ -125,6 +184,7 @@ s/\["ppo", "half"\]/["ppo"]/|: unit head, op 10, SUM_LOSS: operand share is miss
 s/\["ppo", "half"\]/["ppo", "mask"]/|: unit head, op 10, SUM_LOSS: mask: operand share: a name of the list shares
 s/"class", "classes"\]/"class", "class.share"]/|: unit head, op 11, CROSS_ENTROPY: class.share: operand share: a name of the list shares
 s/"shares": \[/"sharing": [/|: sharing: there is no such key
+s/"shares": \[/"loss_of": "step", &/|: loss_of = "step": "microbatch", with a list shares
 END_OF_CHANGES
 fails "a loss that is a sum" 78 'model.loss = cross_entropy_sum: "cross_entropy"; the losses of losses.json have shares of their own' \
   "$gen" --check -s model.loss=cross_entropy_sum losses.cfg

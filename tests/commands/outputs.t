@@ -48,6 +48,7 @@ done <<'END_OF_PLANS'
 two pipeline.ranks=2 pipeline.zero_bubble=true
 larger batch.microbatch=2 pipeline.microbatches=2
 replicas data_parallel.replicas=2 pipeline.microbatches=2 pipeline.ranks=2
+four pipeline.ranks=4 partition.unit=block partition.before=[h.0.ln_1,h.1.ln_1,h.1.ln_2]
 END_OF_PLANS
 for name in one larger; do
   is "$name: bytes placed" "$("./$name" info --json | sed -n 's/.*"outputs":\([0-9]*\).*/\1/p')" $((4 * 16 * (97 + 192) * 4))

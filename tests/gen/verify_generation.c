@@ -233,6 +233,26 @@ static void other_logits_are_rejected(void **state) {
   }
 }
 
+/* A plan whose profiles all have attention to later tokens in place of the causal one: only the
+ * rows of generation are others then. */
+static void later_tokens_are_rejected(void **state) {
+  (void)state;
+  struct pen_plan *plan = plan_of(0, 2, 1, "cpu");
+  struct pen_problem problem = {.rank = PEN_NONE, .action = PEN_NONE};
+  for (uint32_t i = 0; i < plan->profile_count; i++) {
+    struct pen_rank_program *tables = WRITABLE(struct pen_rank_program, plan->profiles[i].ranks);
+    for (uint32_t n = 0; n < tables->op_count; n++) {
+      struct pen_op *op = WRITABLE(struct pen_op, &tables->ops[n]);
+      if (op->kind == PEN_OP_ATTENTION) op->kind = PEN_OP_ATTENTION_FULL;
+      if (op->kind == PEN_OP_ATTENTION_DX) op->kind = PEN_OP_ATTENTION_FULL_DX;
+    }
+  }
+  assert_false(pen_verify(plan, &problem));
+  if (!strstr(problem.reason, "generated: ") || !strstr(problem.reason, "has ATTENTION_FULL, of"))
+    fail_msg("%s", problem.reason);
+  pen_free_all();
+}
+
 static void what_the_generator_makes_is_accepted(void **state) {
   (void)state;
   for (size_t model = 0; model < MODELS; model++)
@@ -249,6 +269,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(what_the_generator_makes_is_accepted),
       cmocka_unit_test(other_logits_are_rejected),
+      cmocka_unit_test(later_tokens_are_rejected),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
