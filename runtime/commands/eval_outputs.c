@@ -74,11 +74,6 @@ static void start(const struct pen_plan *plan) {
 
 /* ---- in the ranks ---- */
 
-static void opened(const struct pen_run *run, struct pen_vm *vm) {
-  (void)run;
-  (void)vm;
-}
-
 static void write_bytes(const struct pen_vm *vm, uint32_t output, uint64_t at, const void *from,
                         uint64_t bytes) {
   const struct pen_plan *plan = vm->plan;
@@ -98,12 +93,7 @@ static bool stepped(const struct pen_run *run, struct pen_vm *vm) {
   return true;
 }
 
-static void left(const struct pen_run *run, struct pen_vm *vm) {
-  (void)run;
-  (void)vm;
-}
-
-static const struct pen_command_hooks hooks = {.opened = opened, .stepped = stepped, .left = left};
+static const struct pen_command_hooks hooks = {.stepped = stepped};
 
 /* ---- in the parent ---- */
 

@@ -41,19 +41,9 @@ static uint64_t largest_weight(const struct pen_plan *plan) {
 
 static bool scores; /* an evaluation has them */
 
-static void opened(const struct pen_run *run, struct pen_vm *vm) {
-  (void)run;
-  (void)vm;
-}
-
 static bool stepped(const struct pen_run *run, struct pen_vm *vm) {
   pen_library_outputs_take(run, vm);
   return true;
-}
-
-static void left(const struct pen_run *run, struct pen_vm *vm) {
-  (void)run;
-  (void)vm;
 }
 
 static void opened_evaluation(const struct pen_run *run, struct pen_vm *vm) {
@@ -74,10 +64,8 @@ static bool evaluated(const struct pen_run *run, struct pen_vm *vm) {
   return true;
 }
 
-static const struct pen_command_hooks step_hooks = {.opened = opened,
-                                                    .stepped = stepped,
-                                                    .left = left},
-                                      evaluation_hooks = {.opened = opened_evaluation,
+static const struct pen_command_hooks step_hooks = {.stepped = stepped};
+static const struct pen_command_hooks evaluation_hooks = {.opened = opened_evaluation,
                                                           .stepped = evaluated};
 
 void pen_library_data_open(struct pen_run *run) {
@@ -92,7 +80,7 @@ void pen_library_data_open(struct pen_run *run) {
   const uint64_t windows[] = {pen_data_step_windows(plan, run->profile),
                               pen_data_step_windows(plan, evaluated_profile)};
   const uint64_t most = windows[0] > windows[1] ? windows[0] : windows[1];
-  const bool reads = pen_library_reads_texts(plan);
+  const bool reads = pen_library_reads_texts(plan) && plan->host_count < 2;
   scores = reads && pen_scored_kind(plan) == PEN_EVAL;
   if (run->local.count == 0) {
     pen_fail(PEN_EXIT_USAGE, "a library needs ranks on its host, and this one is a spare");

@@ -14,7 +14,7 @@ static struct pen_prompt *prompt_list; /* [text_limit]: their tokens are in the 
 static struct pen_prompts prompts;
 
 bool pen_library_reads_texts(const struct pen_plan *plan) {
-  return plan->needs_tokens && plan->host_count < 2 && pen_buckets_of(plan, PEN_GENERATE).count > 0;
+  return plan->needs_tokens && pen_buckets_of(plan, PEN_GENERATE).count > 0;
 }
 
 uint64_t pen_library_generation_describe(const struct pen_run *run, uint64_t begin) {

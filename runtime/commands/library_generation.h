@@ -4,8 +4,7 @@
 
 #include "runtime/rank/run.h"
 
-/* Whether a library has scores and texts: the model predicts tokens from tokens alone, and all
- * ranks are on one host. */
+/* Whether the binary has a plan for texts: its model predicts tokens from tokens alone. */
 bool pen_library_reads_texts(const struct pen_plan *plan);
 
 /* In the parent: says in the mailbox how many texts there may be, and where; none if the model

@@ -153,6 +153,21 @@ static void send_sampled(const struct pen_control_sync *sync, uint32_t rank, uin
   }
 }
 
+/* What the local processes have set; the abort, which follows a failure, only with `aborts`. */
+static void send_requests(struct pen_control_sync *sync, bool aborts, send_message *send,
+                          void *context) {
+  struct request_copy now;
+  copy_requests(&now, sync->shared->control);
+  if (!aborts) {
+    now.abort_status = sync->sent_requests.abort_status;
+  }
+  if (memcmp(&now, &sync->sent_requests, sizeof now) != 0) {
+    const struct pen_control_message message = {.kind = PEN_MESSAGE_REQUESTS, .bytes = sizeof now};
+    send(context, &message, &now);
+    sync->sent_requests = now;
+  }
+}
+
 static void send_rank(struct pen_control_sync *sync, uint32_t rank, send_message *send,
                       void *context) {
   const struct pen_shared *shared = sync->shared;
@@ -180,6 +195,7 @@ static void send_rank(struct pen_control_sync *sync, uint32_t rank, send_message
   if (now.results_step != sent->results_step && !pen_is_local(shared, shared->results.reader)) {
     send_results(sync, rank, now.results_step - 1, send, context);
   }
+  send_requests(sync, false, send, context); /* why a save has failed, before the barrier */
   const struct pen_control_message message = {
       .kind = PEN_MESSAGE_RANK, .rank = rank, .bytes = sizeof now};
   send(context, &message, &now);
@@ -208,13 +224,7 @@ void pen_control_sync_changes(struct pen_control_sync *sync, send_message *send,
     send_run(sync, send, context);
   }
   send_failures(sync, send, context);
-  struct request_copy now;
-  copy_requests(&now, sync->shared->control);
-  if (memcmp(&now, &sync->sent_requests, sizeof now) != 0) {
-    const struct pen_control_message message = {.kind = PEN_MESSAGE_REQUESTS, .bytes = sizeof now};
-    send(context, &message, &now);
-    sync->sent_requests = now;
-  }
+  send_requests(sync, true, send, context);
 }
 
 /* ---- applying ---- */

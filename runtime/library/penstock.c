@@ -145,7 +145,7 @@ const char *pen_session_output(const struct pen_session *session, uint32_t index
 
 int pen_session_generate(struct pen_session *session, const struct pen_generation *generation,
                          struct pen_generated *texts, uint32_t count) {
-  const int status = pen_client_begin_alone(session, "generate");
+  const int status = pen_client_begin(session);
   return status == 0 ? pen_client_generate(session, generation, texts, count) : status;
 }
 

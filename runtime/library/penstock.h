@@ -24,10 +24,10 @@ extern "C" {
 #define PEN_API __attribute__((visibility("default")))
 
 /* With ranks on several hosts a program runs on each, and its session has the ranks of that host.
- * All make the same calls, with the samples of the whole step, and wait for each other: else 65
- * (other samples) or 64 (another call), with the host and the step. Scores, texts and weights are
- * 64; outputs are where the last stage's ranks are. pen_session_close() waits for none, and ends
- * the other sessions (75). */
+ * All make the same calls, with the samples of the whole step, or the same prompts, and wait for
+ * each other: else 65 (other samples) or 64 (another call), with the host and the step. Scores and
+ * weights are 64; outputs are where the last stage's ranks are. pen_session_close() waits for none,
+ * and ends the other sessions (75). */
 
 /* Which deployment: libpenstock-NAME.so has the object pen_library_NAME, with _ in place of what is
  * no letter or digit. Several may be in one process. */

@@ -14,7 +14,7 @@
 #include "runtime/base/mailbox.h"
 #include "runtime/base/stored_dtypes.h"
 
-static uint64_t checksum(const struct pen_rank *rank, enum pen_samples_use use) {
+static uint64_t samples_checksum(const struct pen_rank *rank, enum pen_samples_use use) {
   const struct pen_mailbox *mailbox = rank->run->options->mailbox;
   const unsigned char *all = rank->run->library->all;
   uint32_t crc = 0;
@@ -28,14 +28,31 @@ static uint64_t checksum(const struct pen_rank *rank, enum pen_samples_use use) 
   return crc;
 }
 
+static uint64_t prompts_checksum(const struct pen_rank *rank) {
+  const struct pen_mailbox *mailbox = rank->run->options->mailbox;
+  const struct pen_mailbox_generation *generation = &mailbox->generation;
+  const unsigned char *all = rank->run->library->all;
+  const struct pen_mailbox_text *texts =
+      (const struct pen_mailbox_text *)(all + mailbox->texts_offset);
+  const uint32_t *tokens = (const uint32_t *)(all + mailbox->tokens_offset);
+  uint32_t crc = pen_crc32(0, generation, sizeof *generation);
+  crc = pen_crc32(crc, texts, generation->text_count * sizeof *texts);
+  for (uint64_t i = 0; i < generation->text_count; i++) {
+    crc = pen_crc32(crc, tokens + i * mailbox->text_tokens, texts[i].prompt * sizeof *tokens);
+  }
+  return crc;
+}
+
 static struct pen_asked asked_of(const struct pen_rank *rank) {
   const struct pen_mailbox *mailbox = rank->run->options->mailbox;
   struct pen_asked asked = {.request = mailbox->request + UINT64_C(1)};
   memcpy(&asked.learning_rate, &mailbox->learning_rate, sizeof asked.learning_rate);
   if (mailbox->request == PEN_REQUEST_STEP) {
-    asked.samples = checksum(rank, PEN_SAMPLES_OF_STEP);
+    asked.samples = samples_checksum(rank, PEN_SAMPLES_OF_STEP);
   } else if (mailbox->request == PEN_REQUEST_EVALUATE) {
-    asked.samples = checksum(rank, PEN_SAMPLES_OF_EVALUATION);
+    asked.samples = samples_checksum(rank, PEN_SAMPLES_OF_EVALUATION);
+  } else if (mailbox->request == PEN_REQUEST_GENERATE) {
+    asked.samples = prompts_checksum(rank);
   }
   return asked;
 }

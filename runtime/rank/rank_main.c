@@ -404,7 +404,7 @@ void pen_rank_main(const struct pen_run *run, uint32_t global) {
     exit_if_aborted(rank, end_step(rank, step, last));
   }
   pen_threads_call(pen_unseal);
-  if (run->hooks != NULL) {
+  if (run->hooks != NULL && run->hooks->left != NULL) {
     run->hooks->left(run, rank->vm);
   }
   exit_if_aborted(rank, wait_for_all(rank));

@@ -303,7 +303,8 @@ static void open_vms(struct pen_rank *rank, const struct pen_device *device) {
   for (uint32_t i = 0; i < run->buckets.count && rank->audit.every > 0; i++) {
     pen_audit_open(&rank->audit, &rank->vms[i]);
   }
-  for (uint32_t i = 0; i < run->buckets.count && run->hooks != NULL; i++) {
+  for (uint32_t i = 0; i < run->buckets.count && run->hooks != NULL && run->hooks->opened != NULL;
+       i++) {
     run->hooks->opened(run, &rank->vms[i]);
   }
   if (run->evaluation.hooks != NULL) {

@@ -49,6 +49,13 @@ static bool run_samples(struct pen_rank *rank, uint64_t step, bool *whole) {
   return going;
 }
 
+/* Whether this rank gives the texts away: rank 0 writes them to the log; of each command that a
+ * library has started the first one gives them to its caller. All ranks have them. */
+static bool gives(const struct pen_rank *rank) {
+  const struct pen_run *run = rank->run;
+  return rank->endpoint.global == (run->options->mailbox != NULL ? run->local.first : 0);
+}
+
 bool pen_make_samples(struct pen_rank *rank, uint64_t step) {
   const struct pen_run *run = rank->run;
   struct pen_vm *training = rank->vm;
@@ -56,7 +63,7 @@ bool pen_make_samples(struct pen_rank *rank, uint64_t step) {
   bool whole;
   pen_between_start(rank, UINT64_MAX);
   const bool going = run_samples(rank, step, &whole);
-  if (going && whole && rank->endpoint.global == 0) {
+  if (going && whole && gives(rank)) {
     run->sampling.hooks->left(run, rank->vm);
   }
   rank->vm = training;

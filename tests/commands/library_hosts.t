@@ -15,7 +15,7 @@ make_tokens data.bin 1000
 ok "one host: a plan" build one llama.cfg
 ok "one host: train" train_bits one --data data.bin --steps 3
 ok "one host: a library" library one loop
-./one.loop data.bin 16 tokens:I32 targets:I32 3e one.saved --seed 7 >one.found 2>one.evaluated
+./one.loop data.bin 16 tokens:I32 targets:I32 3eg one.saved --seed 7 >one.found 2>one.evaluated
 ok "two hosts: a plan" build two llama.cfg -s cluster.hosts=[host1,host2] -s cluster.port=$port -s cluster.bind=none -s 'model.outputs=["logits"]'
 ok "two hosts: a library" library two loop
 
@@ -37,12 +37,12 @@ callers() {
   statuses=$(cat status.1 status.2 | tr '\n' ' ')
 }
 inputs='16 tokens:I32 targets:I32'
-callers "data.bin $inputs 3e two.saved" "data.bin $inputs 3eo two.saved"
+callers "data.bin $inputs 3eg two.saved" "data.bin $inputs 3ego two.saved"
 is "both end" "$statuses" "0 0 "
-cat err.1 err.2 | grep -v '^evaluated' | sed 's/^/# /'
+cat err.1 err.2 | grep -v -e '^evaluated' -e '^text' | sed 's/^/# /'
 for host in 1 2; do
   is "host$host: losses and norms of one host" "$(cat out.$host)" "$(cat one.found)"
-  is "host$host: evaluations of one host" "$(cat err.$host)" "$(cat one.evaluated)"
+  is "host$host: evaluations and texts of one host" "$(cat err.$host)" "$(cat one.evaluated)"
 done
 for file in model.safetensors optimizer.safetensors; do
   ok "the $file of one host" cmp one.saved/latest/$file two.saved/latest/$file

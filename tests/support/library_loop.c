@@ -5,9 +5,9 @@
  * The samples are the windows of a token file of llm.c's format, from its first on, as the two
  * named inputs, tokens and targets. Each step prints loss and gradient norm; then the state is
  * saved in the folder, unless that is "". MORE is what else is done after each step, in letters: e
- * evaluates the same samples and prints the loss on standard error, o looks at an output, s scores
- * them, g continues a text, r sets the learning rate; c continues after samples that others do not
- * give; l loads the folder when it was saved and evaluates the last samples. */
+ * evaluates the same samples, and g continues a text, which print on standard error, o looks at an
+ * output, s scores the samples, r sets the learning rate; c continues after samples that others do
+ * not give; l loads the folder when it was saved and evaluates the last samples. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -87,6 +87,11 @@ static void generate(struct pen_session *session) {
                                     .seed = 7,
                                     .end_of_text = -1};
   fail(pen_session_generate(session, &by, &text, 1), pen_session_message(session));
+  fprintf(stderr, "text");
+  for (uint64_t t = 0; t < text.count; t++) {
+    fprintf(stderr, " %" PRIu32, tokens[t]);
+  }
+  fprintf(stderr, "\n");
 }
 
 /* What else a session is asked for between two steps, with samples of both inputs. */

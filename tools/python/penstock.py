@@ -149,12 +149,14 @@ class Run:
         return outputs
 
     def step(self, arrays):
+        """loss, grad_norm and, by their names, what model.outputs lists."""
         step = _Step()
         self._with_samples("step", arrays, ctypes.byref(step))
         self._rate = step.learning_rate
         return {"loss": step.loss, "grad_norm": step.grad_norm, **self._outputs()}
 
     def evaluate(self, arrays):
+        """loss, tokens and the outputs; no weight changes."""
         loss, targets = ctypes.c_double(), ctypes.c_uint64()
         self._with_samples("evaluate", arrays, ctypes.byref(loss), ctypes.byref(targets))
         return {"loss": loss.value, "tokens": targets.value, **self._outputs()}
@@ -216,7 +218,8 @@ class Run:
 
 def open(library, init=None, checkpoint=None, seed=0, options=()):
     """Starts the ranks of libpenstock-NAME.so, with the weights of a file or folder `init`, the state of the latest checkpoint in the folder
-    `checkpoint`, or weights by the seed. `options`: further words of train's command line."""
+    `checkpoint`, or weights by the seed. `options`: further words of train's command line. With ranks on several hosts a program on each of them opens
+    its own, and all make the same calls with the same arrays."""
     words = ["--seed", str(seed)]
     words += ["--init", init] if init is not None else []
     words += ["--checkpoint", checkpoint, "--resume"] if checkpoint is not None else []
