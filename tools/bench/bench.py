@@ -117,6 +117,8 @@ def measure_round(settings, document, number):
           end="")
     document["hop"]["rounds"].append(undisturbed(settings, "hop", measure_program,
                                                  "tools/bench/hop"))
+    document["experts"]["rounds"].append(undisturbed(
+        settings, "experts", measure_program, "tools/bench/experts", "1" if settings.brief else "15"))
     products = {
         key: undisturbed(settings, label, measure_program, program, processes)
         for key, label, program, processes in (
@@ -219,6 +221,9 @@ def add_figures(document):
         if name.endswith("_bf16") and name[:-len("_bf16")] in document["plans"]:
             f32 = document["plans"][name[:-len("_bf16")]]
             plan["tokens_per_s_over_f32"] = plan["tokens_per_s"] / f32["tokens_per_s"]
+    for dtype in "f32", "bf16":
+        document["experts"][dtype] = {key: over_rounds(document["experts"]["rounds"], dtype + "." + key)
+                                      for _, key, *_ in EXPERT_ROWS}
     hop = document["hop"]
     for key in "median_ns", "p99_ns", "asleep_median_ns":
         hop[key] = over_rounds(hop["rounds"], "hop_" + key)
@@ -263,6 +268,14 @@ HOP_ROWS = [
     ("  both asleep before, us", "asleep_median_ns", 1e-3, "%.2f", ""),
 ]
 
+EXPERT_ROWS = [
+    ("LINEAR of 512 rows, GFLOP/s", "linear_gflop_per_s", 1, "%.1f", ""),
+    ("EXPERTS over LINEAR, 64 rows an expert", "experts_64", 1, "%.2f", "0.65 (f32)"),
+    ("  256 rows an expert", "experts_256", 1, "%.2f", "0.85 (f32)"),
+    ("  2048 rows at one expert", "experts_on_one", 1, "%.2f", "0.97 (f32)"),
+    ("  weight gradients, 64 rows an expert", "weights_64", 1, "%.2f", "0.70 (f32)"),
+]
+
 
 def print_row(row, columns):
     label, key, factor, form, target = row
@@ -278,6 +291,9 @@ def print_table(document):
             print_row(row, plans.values())
     for row in HOP_ROWS:
         print_row(row, [document["hop"]])
+    print("%-38s %16s %16s" % ("experts, one thread, 1024 x 2048", "f32", "bf16"))
+    for row in EXPERT_ROWS:
+        print_row(row, [document["experts"]["f32"], document["experts"]["bf16"]])
 
 
 # ---- the whole ----
@@ -326,7 +342,8 @@ def main():
                     "load_average_before": os.getloadavg()[0], "kernels": info["kernels"]},
         "settings": {"rounds": settings.rounds, "steps": settings.steps,
                      "warm_steps": WARM_STEPS, "peer": settings.peer},
-        "plans": plans, "matrix_products": {"rounds": []}, "hop": {"rounds": []}}
+        "plans": plans, "matrix_products": {"rounds": []}, "hop": {"rounds": []},
+        "experts": {"rounds": []}}
     step_tokens = info["microbatches"] * info["microbatch"] * info["sequence"]
     tokens.write(TOKENS, step_tokens * settings.steps + 1, info["vocab"])
     Run(["./penstock-" + settings.plans[0], "init", "--seed", "1", "--output", WEIGHTS])

@@ -4,7 +4,7 @@
 # among the plans, for the matrix products. These plans are built as deployments; what is linked with one of them is therefore made after
 # that, by a make of its own: for each plan a program that measures its dispatch.
 BENCH_PLANS = bench_1 bench_1_threads bench_tensor bench_1f1b bench_1f1b_loop bench_zbv bench_r2 bench_r2_opt bench_r2_weights bench_r2_layer bench_1f1b_layer bench_1f1b_bf16 bench_zbv_bf16
-EXTRA_PROGRAMS = tools/bench/hop tools/bench/matmul tools/bench/matmul_bf16 tools/bench/pointwise tools/bench/read_bytes
+EXTRA_PROGRAMS = tools/bench/experts tools/bench/hop tools/bench/matmul tools/bench/matmul_bf16 tools/bench/pointwise tools/bench/read_bytes
 EXTRA_DIST += tools/bench/bench.py tools/bench/bench_gen.py tools/bench/child.py tools/bench/decode.py tools/bench/dispatch.c tools/bench/fixed_order.py tools/bench/fast_math.sh tools/bench/hop_mpi.c tools/bench/hosts.py tools/bench/joint.sh tools/bench/peer.py tools/bench/predict.py tools/bench/recovery.py tools/bench/slow_ranks.py tools/bench/tokens.py tools/bench/tune.py
 BENCH_DISPATCH = $(BENCH_PLANS:%=tools/bench/dispatch_%)
 tools/bench/dispatch_%: $(srcdir)/tools/bench/dispatch.c plan/%.o libruntime.a
@@ -22,6 +22,8 @@ tools_bench_matmul_bf16_SOURCES = tools/bench/matmul.c
 tools_bench_matmul_bf16_LDADD = plan/bench_1f1b_bf16.o $(KERNEL_ARCHIVES) $(BLAS_LIBS) -lm -lpthread
 tools_bench_pointwise_SOURCES = tools/bench/pointwise.c
 tools_bench_pointwise_LDADD = $(KERNEL_ARCHIVES) $(BLAS_LIBS) -lm -lpthread
+tools_bench_experts_SOURCES = tools/bench/experts.c
+tools_bench_experts_LDADD = $(KERNEL_ARCHIVES) $(BLAS_LIBS) -lm -lpthread
 tools_bench_read_bytes_SOURCES = tools/bench/read_bytes.c
 CLEANFILES += $(EXTRA_PROGRAMS) $(BENCH_DISPATCH) bench.json
 
