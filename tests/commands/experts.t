@@ -27,6 +27,8 @@ qwen3_moe summed_one $slices -s data_parallel.replicas=2 -s data_parallel.reduce
 qwen3_moe summed   $slices -s data_parallel.replicas=2 -s data_parallel.shard=weights -s data_parallel.unit=layer -s pipeline.ranks=2 -s pipeline.schedule=zb_h1
 qwen3_moe muon_one $slices -s optimizer.name=muon -s data_parallel.replicas=2
 qwen3_moe muon     $slices -s optimizer.name=muon -s data_parallel.replicas=2 -s data_parallel.shard=optimizer -s pipeline.ranks=2 -s memory.audit=true
+qwen3_moe split_one  $slices -s tensor_parallel.splits=2
+qwen3_moe split      $slices -s tensor_parallel.ranks=2 -s tensor_parallel.sequence=false -s pipeline.ranks=2 -s memory.recompute=layer -s memory.audit=true
 qwen3_moe mixed_one $slices -s model.mlp_only=[0] -s cluster.threads_per_rank=3 -s cluster.bind=none
 qwen3_moe mixed_two $slices -s model.mlp_only=[0] -s pipeline.ranks=2 -s memory.recompute=layer
 mixtral one        $slices
@@ -39,7 +41,9 @@ packed one    $slices
 packed layers $slices -s pipeline.ranks=2 -s memory.recompute=layer
 END_RUNS
 mv "$scratch/stream" "$scratch/data.bin"
-ok "audits find nothing" "$scratch/qwen3_moe_audited" train --data "$scratch/data.bin" --steps 3 --audit 1 --quiet
+for binary in audited split; do
+  ok "audits find nothing: $binary" "$scratch/qwen3_moe_$binary" train --data "$scratch/data.bin" --steps 3 --audit 1 --quiet
+done
 
 # ---- a token depends on no other, nor on slices ----
 cp "$scratch/qwen3_moe_one.ckpt/latest/model.safetensors" "$scratch/trained"
@@ -124,7 +128,7 @@ refused "at most model.experts = 8" -s model.experts_per_token=9
 refused "a multiple of batch.microbatch = 2 that divides" -s expert_parallel.rows=12
 refused "endings of the names of all experts" -s model.frozen=[experts.3.gate_proj.weight]
 refused "endings of the names of all experts" -s "optimizer.groups=[3.up_proj.weight: rate=2]"
-refused "1, with the family qwen3_moe" -s tensor_parallel.ranks=2
+refused "false, with family qwen3_moe and tensor_parallel.ranks = 2" -s tensor_parallel.ranks=2
 refused "which has no experts" -s model.family=qwen3
 refused "a number from 1 to 1024" -s costs.expert_imbalance=0.9
 refused "has experts" -s model.expert_every=3
