@@ -105,6 +105,8 @@ IMPORT_FILES = \
   %reldir%/import/formulas.py \
   %reldir%/import/fuse.py \
   %reldir%/import/graph.py \
+  %reldir%/import/inputs.py \
+  %reldir%/import/losses.py \
   %reldir%/import/hf.py \
   %reldir%/import/importer.py \
   %reldir%/import/layout.py \

@@ -20,6 +20,23 @@ for name in $trained $checked; do
   test $name != odd || options="--loss odd_loss"
   echo "$name $cases/models.py:$name --sequence 16 -o $name.cfg --weights $name.start $options"
 done >runs
+named="regression dpo encoder regressor"
+while read -r name module; do echo "$name $cases/named.py:$module -o $name.cfg --weights $name.start"; done >>runs <<'END_OF_NAMED'
+regression model --inputs regression_inputs --loss regression --sequence 16
+dpo model --inputs policy_inputs --loss dpo --loss-group 2 --sequence 16
+encoder encoder --inputs encoder_inputs --sequence 16
+regressor regressor --inputs regressor_inputs --loss squares
+grpo model --inputs policy_inputs --loss grpo --sequence 16
+distilled model --inputs policy_inputs --loss distilled --sequence 16
+smoothed model --loss smoothed --sequence 16
+classes regressor --inputs regressor_inputs --loss classes
+no_pairs model --inputs policy_inputs --loss pairs --loss-group 2 --sequence 16
+no_contrastive model --inputs policy_inputs --loss contrastive --sequence 16
+no_whole_teacher model --inputs policy_inputs --loss whole_teacher --sequence 16
+no_balance model --inputs policy_inputs --loss balance --sequence 16
+no_whole_sum model --inputs policy_inputs --loss whole_sum --sequence 16
+needs_sequence model --inputs policy_inputs --loss grpo
+END_OF_NAMED
 for name in $folders; do echo "$name --hf hf/$name --sequence 16 -o $name.cfg"; done >>runs
 refused=$(sed -n 's/^FUNCTIONS = (\(.*\))/\1/p; s/^CLASSES = (\(.*\))/\1/p' "$cases/refused.py" | tr -d ',' | tr '[:upper:]' '[:lower:]' | tr '\n' ' ')
 for name in $refused flat; do echo "no_$name $cases/refused.py:build_$name --sequence 16 -o no_$name.cfg --weights no_$name.start"; done >>runs
@@ -48,27 +65,33 @@ END_OF_RUNS
 run_all() { "$python" -B "$cases/run.py" "$program" "$cases/models.py" hf mistral odd <runs >changes; }
 ok "all of them run" run_all
 
-for name in $trained $folders; do
+for name in $trained $folders $named; do
   is "$name is imported" "$(status $name)" 0 || sed 's/^/# /' $name.err
   start=$name.start
   test -f "$start" || start=hf/$name
-  ok "$name: its plan" build $name $name.cfg -s pipeline.microbatches=4 -s optimizer.learning_rate=1e-3 -s optimizer.weight_decay=0
-  ok "$name: trains with its weights" train_bits $name --data data.bin --steps 3 --init "$start" 2>/dev/null
+  data=data.bin
+  test ! -f $name.safetensors || data=$name.safetensors
+  microbatches=4
+  test $name != dpo || microbatches=2
+  ok "$name: its plan" build $name $name.cfg -s pipeline.microbatches=$microbatches -s optimizer.learning_rate=1e-3 -s optimizer.weight_decay=0
+  ok "$name: trains with its weights" train_bits $name --data $data --steps 3 --init "$start" 2>/dev/null
   sed -n '1p;4p' $name.bits | paste -d ' ' - - >$name.ours
 done
 modules=$(for name in $trained; do echo "$cases/models.py:$name"; done | sed 's/:odd$/:odd:odd_loss/')
 # shellcheck disable=SC2086 # words are meant to part here
-"$python" -B "$cases/step.py" data.bin 16 4 $modules $(for name in $folders; do echo hf/$name; done; for name in $folders; do echo $name.ckpt/latest; done) >torch.steps 2>torch.err
+"$python" -B "$cases/step.py" data.bin 16 4 $modules $(for name in $folders; do echo hf/$name; done
+  for name in regression:model:regression dpo:model:dpo encoder:encoder: regressor:regressor:squares; do echo "$cases/named.py:${name#*:}:${name%%:*}.safetensors"; done
+  for name in $folders; do echo $name.ckpt/latest; done) >torch.steps 2>torch.err
 ok "transformers reads checkpoints of folders" test $? = 0 || sed 's/^/# /' torch.err
 number=0
-for name in $trained $folders; do
+for name in $trained $folders $named; do
   number=$((number + 1))
   echo "# $name: PyTorch $(sed -n ${number}p torch.steps), ours $(cat $name.ours)"
   ok "$name: the loss and norm of PyTorch" sh -c "sed -n ${number}p torch.steps | paste -d ' ' $name.ours - |
     awk '{ a = \$1 / \$3 - 1; b = \$2 / \$4 - 1; exit !(NF == 4 && a * a < 1e-10 && b * b < 1e-10) }'"
 done
 
-for name in $checked; do ok "$name is imported" "$gen" --check $name.cfg; done 2>checked.err
+for name in $checked grpo distilled smoothed classes; do ok "$name is imported" "$gen" --check $name.cfg; done 2>checked.err
 ok "whose config.json they have" cmp hf/bare/config.json bare.ckpt/latest/config.json
 
 # ---- a family's bits ----
@@ -92,6 +115,8 @@ done
 # ---- what is said, and written ----
 matches "dropout is left out" "$(cat nano.err)" "*dropout of 0.1 is left out*"
 matches "and what nothing reads" "$(cat nano.err)" "*spare.weight is left out: nothing reads it*"
+matches "tokens of which no input has one each" "$(cat smoothed.err)" "*model.sequence stays 16*"
+matches "also of inputs" "$(cat dpo.err)" "*the input advantage is left out: nothing reads it*"
 ok "two names of one matrix" grep -q '"name": "wte.weight", "shape": \[200, 32\], .*"tied": "lm_head.weight"' nano.json
 is "layers are of one kind" "$(sed -n '/"units"/,$p' nano.json | tr -d ' \n')" '"units":[{"kind":"embedding","prefix":""},{"kind":"layer","prefix":"h.","count":2},{"kind":"head","prefix":""}]}'
 ok "ops have the user's lines" grep -q '"LAYERNORM".*"models.py:[0-9]*"\]' nano.json
@@ -121,6 +146,10 @@ for name in $refused; do
   is "refused: $name: the line and the reason" "$(status no_$name) $wrong" "65 "
   test -z "$wrong" || sed 's/^/# /' no_$name.err
 done
+for name in pairs contrastive whole_teacher balance whole_sum; do
+  wrong=$(sed -n "/^def $name(/,/^\$/s/^    #> //p" "$cases/named.py")
+  matches "refused: the loss $name" "$(status no_$name) $(cat no_$name.err)" "65 *named.py:*: *$wrong*"
+done
 is "nearly what there is: refused" "$(for name in $disturbed; do
   test "$(status other_$name)" = 65 && ! test -e other_$name.cfg && ! test -e other_$name.json || echo "$name: $(status other_$name)"
 done)" ""
@@ -131,7 +160,7 @@ matches "a model without layers" "$(status no_flat) $(cat no_flat.err)" "65 *no 
 is "nothing is written" "$(ls -d no_* | grep -v '\.err$\|\.out$\|\.status$')" ""
 matches "an exception of the user's" "$(status raises) $(cat raises.err)" "65 *refused.py*ValueError: of the user"
 matches "positions that there are not" "$(status long) $(cat long.err)" "65 *models.py*AssertionError*"
-for case in no_file:66 no_build:66 no_sequence:64 no_output:64 no_folder:73; do is "status of ${case%:*}" "$(status "${case%:*}")" "${case#*:}"; done
+for case in no_file:66 no_build:66 no_sequence:64 needs_sequence:64 no_output:64 no_folder:73; do is "status of ${case%:*}" "$(status "${case%:*}")" "${case#*:}"; done
 matches "--meta is not compared" "$(status meta) $(cat meta.err)" "0 *not compared with the module"
 matches "but a small copy of a model of transformers is" "$(status large) $(cat large.err)" "0 *compared with a small model of the class, with a layer of each kind"
 for names in "meta qwen3" "large scaled"; do

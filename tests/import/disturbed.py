@@ -44,7 +44,8 @@ SCORES = {
     "mask_afterwards": lambda scores, seen: scores.softmax(-1) * seen,
 }
 LOSSES = {
-    "half": lambda logits, targets: F.cross_entropy(logits.flatten(0, 1), targets.flatten()) / 2,
+    "sum_of_step": lambda logits, targets: F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum") / 2,
+    "perplexity": lambda logits, targets: F.cross_entropy(logits.flatten(0, 1), targets.flatten()).exp(),
     "one_token_less": lambda logits, targets: F.cross_entropy(logits[:, :-1].flatten(0, 1), targets[:, :-1].flatten()),
     "classes_by_view": lambda logits, targets: F.cross_entropy(logits.reshape(len(logits), TOKENS, -1), targets),
 }

@@ -2,6 +2,7 @@
 EXTRA_DIST += \
   %reldir%/disturbed.py \
   %reldir%/models.py \
+  %reldir%/named.py \
   %reldir%/refused.py \
   %reldir%/run.py \
   %reldir%/step.py \

@@ -1,16 +1,17 @@
 """run.py: runs penstock-import as often as there are lines of standard input, in one process, so that PyTorch is loaded once.
 
 run.py PROGRAM FILE.py FOLDER BUILD...: save_folders() of the file makes folders of models in FOLDER. Of each line NAME ARGUMENT..., writes NAME.status,
-NAME.out and NAME.err. Then compares descriptions of these modules of the file, each with one number, operand or step changed, and prints those that
+NAME.out and NAME.err; with --inputs NAME.safetensors, four samples. Then compares descriptions of these modules of the file, each with one number, operand or step changed, and prints those that
 the comparison takes for the module."""
 import contextlib
+import importlib
 import importlib.util
 import json
+import os
 import shlex
 import sys
 
 program, cases, folder, *builds = sys.argv[1:]
-before = set(sys.modules)
 
 
 def save_folders():
@@ -20,19 +21,30 @@ def save_folders():
     models.save_folders(folder)
 
 
-def forget_program():
-    """The program's files are loaded anew each time, as if it had been started."""
+def program_modules():
+    """The program's files, which hide themselves from the user's code once that is loaded."""
     sys.path.insert(0, program)
-    for name, module in list(sys.modules.items()):
-        if name not in before and str(getattr(module, "__file__", "")).startswith(program):
-            del sys.modules[name]
+    before = set(sys.modules)
+    for name in ("command", "hf", "importer", "write"):
+        importlib.import_module(name)
+    return {name: module for name, module in sys.modules.items() if name not in before and str(getattr(module, "__file__", "")).startswith(program)}
 
 
 def run(arguments):
-    forget_program()
-    from command import main
+    sys.modules.update(modules)
+    return modules["command"].main(arguments)
 
-    return main(arguments)
+
+def save_samples(name, build, function):
+    """The inputs of the description, of 4 samples of 16 tokens; truth as u8."""
+    import torch
+    from safetensors.torch import save_file
+
+    torch.manual_seed(1)
+    made = getattr(sys.modules[os.path.splitext(os.path.basename(build.rpartition(":")[0]))[0]], function)(4, 16)
+    with open(f"{name}.json") as file:
+        read = {entry["name"] for entry in json.load(file)["inputs"]}
+    save_file({each: value.to(torch.uint8) if value.dtype == torch.bool else value for each, value in made.items() if each in read}, f"{name}.safetensors")
 
 
 def run_lines(lines):
@@ -45,6 +57,8 @@ def run_lines(lines):
                 status = end.code or 0
         with open(f"{name}.status", "w") as file:
             print(status, file=file)
+        if "--inputs" in arguments and status == 0:
+            save_samples(name, arguments[0], arguments[arguments.index("--inputs") + 1])
 
 
 # ---- changed descriptions ----
@@ -79,7 +93,7 @@ def changes(text):
 
 
 def run_changes(build):
-    forget_program()
+    sys.modules.update(modules)
     from importer import Import
     from module import build as make, load
     from refusal import Refused
@@ -99,6 +113,7 @@ def run_changes(build):
     print(count, "changes")
 
 
+modules = program_modules()
 save_folders()
 run_lines(sys.stdin)
 for build in builds:

@@ -4,6 +4,8 @@
     importer.py     the steps
     module.py       the user's module, and its export
     hf.py           models of transformers by their folder
+    inputs.py       the inputs of a step, and their values in comparisons
+    losses.py       a loss as a sum of terms, and their shares
     graph.py        the graph of an export: constants, what is seen through
     match.py        expressions of nodes
     patterns.py     which expression is which row of ops.def

@@ -1,15 +1,18 @@
 """check.py: runs what was written beside the module: losses, logits and gradients, with weights drawn anew."""
+from dataclasses import dataclass
+
 import torch
 
 import formulas
-from module import IGNORED, without_dropout
-from ops import Output
+from inputs import IGNORED, draw
+from module import users_code, without_dropout
+from ops import Data, Output
 from refusal import Refusal
 
 SEEDS = (1, 2)
 VALUES_DIFFER, GRADIENTS_DIFFER = 1e-5, 1e-4
 SMALL_GRADIENT = 1e-2  # of the largest: below it a tensor's own gradients count as so large
-IGNORED_PART = 4  # one of so many targets is ignored
+PARTED = 4  # samples whose loss is compared with the sum of those of its parts
 
 
 def draw_weights(module, generator):
@@ -23,25 +26,6 @@ def draw_weights(module, generator):
                 parameter.copy_((0.2 + 0.7 * torch.rand(parameter.shape, generator=generator)) * sign)
 
 
-def draw_tokens(batch, sequence, vocabulary, said, generator):
-    """Each token that an argument of an op names is among them; all tokens, if there is room."""
-    count = batch * sequence
-    tokens = torch.randint(0, vocabulary, (count,), generator=generator)
-    first = [token for token in said if 0 <= token < vocabulary]
-    first += torch.randperm(vocabulary, generator=generator).tolist() if vocabulary + len(first) <= count else []
-    first = torch.tensor(first[:count], dtype=torch.long)
-    tokens[: len(first)] = first
-    return tokens[torch.randperm(count, generator=generator)].reshape(batch, sequence)
-
-
-def draw_targets(batch, sequence, classes, generator):
-    """Some are ignored, in the description's way."""
-    targets = torch.randint(0, classes, (batch, sequence), generator=generator)
-    ignored = torch.randint(0, IGNORED_PART, targets.shape, generator=generator) == 0
-    ignored[0, 0], ignored[0, 1] = True, False
-    return targets.masked_fill(ignored, IGNORED)
-
-
 def numbers_of(graph):
     """Small whole numbers among the arguments of ops: each may be a token."""
     found = set()
@@ -52,15 +36,24 @@ def numbers_of(graph):
     return sorted(found)
 
 
+@dataclass
+class Use:
+    """How ops read an input: as ids below `limit`, 0: not as ids; with ids that are ignored; of an embedding, the numbers that its op names."""
+
+    limit: int = 0
+    ignores: bool = False
+    said: list | None = None
+
+
 class Comparison:
-    def __init__(self, step, graphs, program, description, stored):
-        self.step, self.graphs, self.program, self.description = step, graphs, program, description
+    def __init__(self, step, graphs, program, description, stored, users=None):
+        """`users`: the user's own inputs."""
+        self.step, self.graphs, self.program, self.description, self.users = step, graphs, program, description, users
         self.weights = dict(step.module.named_parameters(remove_duplicate=False))
         self.stored = {stored(name): weight for name, weight in self.weights.items()}
         self.trained = [parameter for parameter in step.module.parameters() if parameter.requires_grad]
-        loss = next(op for op in program.ops if op.row == "CROSS_ENTROPY")
-        self.classes = loss.operands[0].width
-        self.vocabulary = next(self.weights[op.operands[1].name].shape[0] for op in program.ops if op.row == "EMBEDDING")
+        self.names = {each.key: each.name for each in step.inputs}
+        self.bytes = {each.key for each in step.inputs if each.dtype == torch.uint8}
 
     def refusals(self):
         """The first difference: none, or one refusal."""
@@ -68,28 +61,66 @@ class Comparison:
             for graph in self.graphs:
                 generator = torch.Generator().manual_seed(seed)
                 draw_weights(self.step.module, generator)
-                tokens = draw_tokens(graph.batch, graph.sequence, self.vocabulary, numbers_of(graph), generator)
-                targets = draw_targets(graph.batch, graph.sequence, self.classes, generator)
-                refusal = self.compare(graph, tokens, targets)
+                refusal = self.compare(graph, self.draw(graph.tokens, numbers_of(graph), generator, seed))
                 if refusal:
                     return [refusal]
-        return []
+        return self.compare_parts()
 
-    def compare(self, graph, tokens, targets):
-        theirs, logits = self.modules(tokens, targets)
+    def draw(self, size, said, generator, seed):
+        """Values of the inputs, by their keys; those of the user's own at the first seed, where they differ."""
+        own = self.users.values(*size, seed) if self.users else {}
+        uses = self.uses(said)
+        return {each.key: draw(each, size, uses.get(each.key, Use()), own.get(each.name) if seed == SEEDS[0] or not each.dtype.is_floating_point else None, generator)
+                for each in self.step.inputs}
+
+    def uses(self, said):
+        found = {}
+        for op in self.program.ops:
+            place = formulas.IDS.get(op.row)
+            if op.row not in ("EMBEDDING", "CROSS_ENTROPY", "LOGP") or not isinstance(op.operands[place], Data):
+                continue
+            limit = self.weights[op.operands[1].name].shape[0] if op.row == "EMBEDDING" else op.operands[0].width
+            key = op.operands[place].name
+            use = found.setdefault(key, Use(limit, key in self.program.ignored and key not in self.bytes))
+            use.limit = min(use.limit, limit)
+            use.said = said if op.row == "EMBEDDING" else use.said
+        return found
+
+    def compare(self, graph, values):
+        theirs, logits = self.modules(values)
         outputs = []
         keep = lambda row, made: row == "ROPE_TABLE" or outputs.append(made)
-        ours = formulas.run(self.description, self.stored, tokens, targets, self.program.loss_is_sum, keep)
-        if not is_near(ours, theirs, 1.0) or logits is not None and not is_near(outputs[-2][0].flatten(), logits.flatten(), 0.0):
-            return self.first_difference(graph, tokens, targets, outputs)
+        ours = self.ours(values, keep)
+        is_last = logits is not None and not self.program.losses
+        if not is_near(ours, theirs, 1.0) or is_last and not is_near(outputs[-2][0].flatten(), logits.flatten(), 0.0):
+            return self.first_difference(graph, values, outputs)
         return self.compare_gradients(theirs, ours)
 
-    def modules(self, tokens, targets):
-        """The loss and the logits, if it gives them, of the user's module, which has a number of its own for ignored targets."""
-        targets = targets.masked_fill(targets == IGNORED, self.program.ignored)
-        with without_dropout([]):
-            output = self.step.output_of(tokens, targets)
-            loss = self.step.loss_of(output, tokens, targets)
+    def ours(self, values, seen=None, part=slice(None)):
+        inputs = {self.names[key]: value for key, value in values.items()}
+        shares = formulas.shares_of(self.description, inputs, self.program.loss_is_sum)
+        return formulas.run(self.description, self.stored, {name: value[part] for name, value in inputs.items()}, shares, self.step.group, seen)
+
+    def compare_parts(self):
+        """The loss of several samples is the sum of those of its parts, with shares of the whole."""
+        group = self.step.group
+        count = PARTED if PARTED % group == 0 and PARTED > group else 2 * group
+        values = self.draw((count, self.graphs[-1].sequence), numbers_of(self.graphs[-1]), torch.Generator().manual_seed(SEEDS[-1]), SEEDS[-1])
+        with torch.no_grad():
+            theirs = self.modules(values)[0]
+            ours = sum(self.ours(values, part=slice(first, first + group)) for first in range(0, count, group))
+        return [] if is_near(ours, theirs, 1.0) else [Refusal(None, f"the loss of {count} samples is not the sum of those of its parts, each over the same denominators")]
+
+    def for_module(self, values):
+        """The user's module has numbers of its own for ignored targets."""
+        return {key: value.masked_fill(value == IGNORED, self.program.ignored[key]) if key in self.program.ignored else value for key, value in values.items()}
+
+    def modules(self, values):
+        """The loss, and the logits, if it gives them, of the user's module."""
+        given = {self.names[key]: value for key, value in self.for_module(values).items()}
+        with users_code(), without_dropout([]):
+            output = self.step.output_of(given)
+            loss = self.step.loss_of(output, given)
         return loss, self.step.parts_of(output)[1]
 
     def compare_gradients(self, theirs, ours):
@@ -110,19 +141,19 @@ class Comparison:
                 return op.place
         return None
 
-    def first_difference(self, graph, tokens, targets, outputs):
+    def first_difference(self, graph, values, outputs):
         """The first op whose values are not those of its node in the graph."""
-        made = Recorder(graph, self.step).values_of(tokens, targets.masked_fill(targets == IGNORED, self.program.ignored))
+        made = Recorder(graph, self.step).values_of(self.for_module(values))
         nodes = {value.output: (node, value) for node, value in reversed(self.program.values.items())} if graph is self.graphs[0] else {}
         for op, ours in zip(self.program.ops, outputs):
             for index, one in enumerate(ours):
                 node, value = nodes.get(Output(op, index), (None, None))
-                if node is None or value.repeat != 1 or not isinstance(made.get(node), torch.Tensor):
+                if node is None or value.repeat != 1 or value.spread != 1 or not isinstance(made.get(node), torch.Tensor):
                     continue
-                theirs = made[node].permute([value.axes.index(axis) for axis in range(len(value.axes))])
+                theirs = made[node].reshape([value.shape[axis] for axis in value.axes]).permute([value.axes.index(axis) for axis in range(len(value.axes))])
                 if not is_near(one.flatten(), theirs.flatten(), 0.0):
                     return Refusal(op.place, f"{op.row} has other values than the module")
-        return Refusal(None, f"with {graph.batch} sequences of {graph.sequence} tokens the description has another loss than the module")
+        return Refusal(None, f"with {graph.batch} samples of {graph.sequence} tokens the description has another loss than the module")
 
 
 class Recorder(torch.fx.Interpreter):
@@ -133,16 +164,15 @@ class Recorder(torch.fx.Interpreter):
         self.traced, self.step, self.made = graph, step, {}
         self.names = {node.name: node for node in graph.nodes}
 
-    def values_of(self, tokens, targets):
+    def values_of(self, values):
         signature = self.traced.exported.graph_signature
         state = {**self.traced.exported.state_dict, **self.traced.exported.constants}
         buffers = {**signature.inputs_to_buffers, **signature.inputs_to_lifted_tensor_constants}
-        given = {"tokens": tokens, "targets": targets}
         read = []
         for node in self.traced.nodes:
             if node.op == "placeholder":
                 name = signature.inputs_to_parameters.get(node.name)
-                read.append(self.step.get_parameter(name) if name else state[buffers[node.name]] if node.name in buffers else given.get(node.name))
+                read.append(self.step.get_parameter(name) if name else state[buffers[node.name]] if node.name in buffers else values.get(self.traced.inputs.get(node)))
         with torch.no_grad():
             self.run(*read)
         return self.made

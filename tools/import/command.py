@@ -15,6 +15,7 @@ DESCRIPTION = "Describe a PyTorch module, so that penstock-gen makes a deploymen
 TORCH = (2, 6)
 SMALL_SEQUENCE = 16  # of the small copy of a model without memory
 SEQUENCE_LEAST, SEQUENCE_MOST = 4, 1 << 20
+GROUP_MOST = 64
 INTERNAL = 70
 MESSAGE_BYTES_MAX = 1500
 PRINTS = ("ops", "units", "refused")
@@ -43,13 +44,22 @@ def sequence(text):
     return value
 
 
+def group(text):
+    value = int(text) if re.fullmatch(r"\d{1,5}", text) else 0
+    if not 1 <= value <= GROUP_MOST:
+        raise argparse.ArgumentTypeError(f"{text}: a number of samples from 1 to {GROUP_MOST}")
+    return value
+
+
 def parse(arguments):
     parser = Parser(prog=NAME, description=DESCRIPTION, allow_abbrev=False)
     parser.add_argument("module", metavar="FILE.py:BUILD", nargs="?", help="the function of a file that returns the module")
     parser.add_argument("--hf", metavar="FOLDER", action=Once, help="in its place the folder of a model, as transformers stores it, whose weights train --init reads")
     parser.add_argument("-o", "--output", metavar="FILE.cfg", action=Once, help="write the topology, and the description FILE.json beside it")
     parser.add_argument("--sequence", metavar="N", type=sequence, action=Once, help="the tokens of a sequence; model.sequence is at most this")
+    parser.add_argument("--inputs", metavar="FUNCTION", action=Once, help="a function of the file, of batch and sequence, that returns a dict of tensors: data have these inputs by name [tokens and targets of token files]")
     parser.add_argument("--loss", metavar="FUNCTION", action=Once, help="a function of the file, of the output and of inputs by name [what forward returns, or the cross entropy of its logits]")
+    parser.add_argument("--loss-group", metavar="G", type=group, action=Once, default=1, help="consecutive samples that the loss takes together [1]")
     parser.add_argument("--cut", metavar="NAME,...", action=Once, help="units begin at these modules [those with a number in their path]")
     parser.add_argument("--weights", metavar="FILE", action=Once, help="write the module's weights, for train --init")
     parser.add_argument("--meta", action=Once, nargs=0, default=False, help="parameters have no memory: for a model larger than this machine, which is not compared")
@@ -66,11 +76,13 @@ def check_options(parser, options):
     path, _, build = (options.module or "x:x").rpartition(":")
     if not path or not build:
         parser.error(f"{options.module}: FILE.py:BUILD, a file and a function of it")
-    for name in ("loss", "weights"):
+    for name in ("inputs", "loss", "weights"):
         if options.hf and getattr(options, name):
             parser.error(f"--{name}: not with --hf")
-    if options.sequence is None:
+    if options.sequence is None and not options.inputs:
         parser.error("--sequence N is missing")
+    if options.inputs and options.meta:
+        parser.error("--meta: not with --inputs")
     if (options.output is None) == (options.print is None):
         parser.error("choose one of -o FILE.cfg and --print")
     if options.output is not None and not options.output.endswith(".cfg"):
@@ -95,8 +107,10 @@ def import_module(options, torch_version):
     """The Import, complete."""
     import hf  # these need torch, and are there before the user's code is
     from importer import Import
-    from module import build, build_on_meta, function_of, load
+    from inputs import Inputs, need_sequence
+    from module import build, build_on_meta, function_of, load, users_code
 
+    users = None
     if options.hf:
         source = os.path.basename(os.path.abspath(options.hf))
         make, loss, config = (lambda: hf.build_model(options.hf)), None, hf.read_config(options.hf)
@@ -105,10 +119,12 @@ def import_module(options, torch_version):
         loaded = load(path)
         make, config = (lambda: build(loaded, path, name)), None
         loss = function_of(loaded, path, options.loss) if options.loss else None
+        users = Inputs(function_of(loaded, path, options.inputs), users_code) if options.inputs else None
         source = f"{os.path.basename(path)}:{name}"
     module, buffers = build_on_meta(make) if options.meta else (make(), None)
     names = hf.StoredNames(options.hf, module)
-    imported = Import(module, loss, options.sequence, options.cuts, f"{source}, torch {torch_version}", config, names.stored, buffers)
+    sequence = need_sequence(options.sequence, users)
+    imported = Import(module, loss, sequence, options.cuts, f"{source}, torch {torch_version}", config, names.stored, buffers, users, options.loss_group)
     imported.stored_names = names.names
     imported.small_copy = (lambda layers: Import(hf.build_model(options.hf, layers), None, SMALL_SEQUENCE, [], source)) if options.hf and options.meta else None
     return imported
@@ -175,6 +191,10 @@ def note(imported):
         say("not compared with the module")
     if imported.dropouts:
         say(f"dropout of {max(imported.dropouts):g} is left out: Penstock has none")
+    if imported.fixed_sequence:
+        say(f"the loss is over {imported.fixed_sequence} tokens of a sample: model.sequence stays {imported.fixed_sequence}")
+    for name in imported.unused_inputs():
+        say(f"the input {name} is left out: nothing reads it")
     for name in imported.unused():
         say(f"{name} is left out: nothing reads it")
     described = [name for name, _ in imported.weights()]
@@ -187,7 +207,7 @@ def note(imported):
 
 def write_all(options, imported, write):
     frozen = imported.frozen()
-    text = write.topology_text(options.output, imported.source, imported.sequence, frozen, imported.program.loss_is_sum)
+    text = write.topology_text(options.output, imported.source, imported.sequence, frozen, imported.program.loss_is_sum, options.loss_group)
     if options.weights:
         write.write_weights(options.weights, imported.weights())
     write.replace(write.description_path(options.output), lambda file: file.write(imported.text.encode()))

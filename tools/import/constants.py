@@ -31,6 +31,19 @@ def causal(sequence, window):
     return torch.ones(sequence, sequence, dtype=torch.bool).tril().triu(1 - window)
 
 
+def is_mask_of_keys(mask, shown):
+    """"seen", "hidden" or "": whether a mask that is broadcast to (batch, heads, sequence, sequence), or has batch and heads as one, is of these keys."""
+    seen = sees(mask)
+    if seen is None or seen.dim() not in (3, 4):
+        return ""
+    seen = seen.reshape(len(shown), -1, *seen.shape[1:]) if seen.dim() == 3 else seen
+    keys = shown[:, None, None].expand(len(shown), *seen.shape[1:3], -1)
+    if seen.shape[-1] != keys.shape[-1] or len(seen) not in (1, len(keys)):
+        return ""
+    seen = seen.expand(keys.shape)
+    return "seen" if torch.equal(seen, keys) else "hidden" if torch.equal(seen, ~keys) else ""
+
+
 def sees(mask):
     if mask.dtype == torch.bool:
         return mask

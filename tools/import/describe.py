@@ -3,7 +3,8 @@ import json
 import math
 import re
 
-from ops import Data, Output, Table, Weight
+from losses import data_of
+from ops import Data, Output, Share, Table, Weight
 
 VERSION = 1
 DIGITS = 4  # of a deviation
@@ -33,7 +34,7 @@ def wanted_name(op, names):
 
 
 def ops_of(unit, number, weight_names, data):
-    """The ops of a unit as the file has them."""
+    """The ops of a unit as the file has them. `data`: the names of inputs by their keys, and of shares."""
     namer, known, lines = Namer(data.values()), {}, []
     if unit.takes:
         known[unit.takes] = namer.name("x")
@@ -50,14 +51,16 @@ def ops_of(unit, number, weight_names, data):
             elif isinstance(operand, Data):
                 first, *rest = operand.name.split(".")
                 operands.append(".".join([data[first], *rest]))
+            elif isinstance(operand, Share):
+                operands.append(data[operand])
             else:
                 operands.append(None if operand is None else known[operand])
         wanted = wanted_name(op, weights)
-        outputs = ["qkv"[index] for index in range(3)] if len(op.widths) == 3 else [wanted]
+        outputs = {3: ["q", "k", "v"], 2: ["logp", "lse"]}.get(len(op.widths), [wanted])
         made = [namer.name(output) for output in outputs]
         known.update({Output(op, index): name for index, name in enumerate(made)})
         lines.append([op.row, operands, tidy(op.attributes), made, *([str(op.place)] if op.place else [])])
-    return lines, [known[unit.gives]] if unit.gives else []
+    return lines, [known[unit.takes]] if unit.takes else [], [known[unit.gives]] if unit.gives else []
 
 
 def tidy(attributes):
@@ -65,12 +68,12 @@ def tidy(attributes):
     return {name: value if isinstance(value, list) else int(value) if float(value).is_integer() and abs(value) < 2**53 else value for name, value in attributes.items()}
 
 
-def kinds_of(units, weight_names, data):
+def kinds_of(units, weight_names, data, tokens):
     """The kinds by name, and of each unit the name of its kind. Units whose ops are equal but for lines are of one kind."""
     kinds, names, by_content = {}, [], {}
     for number, unit in enumerate(units):
-        ops, gives = ops_of(unit, number, weight_names, data)
-        takes = [{"name": "x", "shape": ["batch", "sequence", unit.takes.width]}] if unit.takes else []
+        ops, taken, gives = ops_of(unit, number, weight_names, data)
+        takes = [{"name": name, "shape": [*tokens, unit.takes.width]} for name in taken]
         content = json.dumps([takes, gives, [op[:4] for op in ops]])
         if content not in by_content:
             wanted = "layer" if unit.label else "embedding" if number == 0 else "head" if number == len(units) - 1 else "between"
@@ -165,17 +168,29 @@ def constant(value):
 
 # ---- the whole ----
 
-def describe(units, names, input_names, tensors, sequence, source, config=None):
-    """`input_names`: of tokens and targets."""
-    data = dict(zip(("tokens", "targets"), input_names))
-    data["starts"] = Namer(input_names).name("starts")
-    kinds, kind_names = kinds_of(units, names.of_use, data)
-    inputs = [{"name": name, "dtype": "i32", "shape": ["batch", "sequence"], "from": source_} for source_, name in data.items()]
+def describe(units, names, given, tensors, sequence, source, config=None):
+    """`given`: the inputs of the step."""
+    operands = [operand for unit in units for op in unit.ops for operand in op.operands]
+    read = {data_of(operand) for operand in operands} | {each.key for each in given if each.source}
+    starts = Namer(each.name for each in given).name("starts")
+    namer = Namer(each.name for each in given)
+    shares = {share: namer.name("share") for share in dict.fromkeys(operand for operand in operands if isinstance(operand, Share))}
+    kinds, kind_names = kinds_of(units, names.of_use, {**{each.key: each.name for each in given}, "starts": starts, **shares}, given[0].shape("batch", "sequence")[:1 + given[0].has_tokens])
+    inputs = [each.entry for each in given if each.key in read]
+    if "starts" in read or all(each.source for each in given):
+        inputs.append({"name": starts, "dtype": "i32", "shape": ["batch", "sequence"], "from": "starts"})
     return {
-        "penstock_model": VERSION, "source": source, "sequence": sequence, **({"config": config} if config else {}),
-        "inputs": inputs, "weights": weights_of(units, names.of_use, names.tied, tensors),
+        "penstock_model": VERSION, "source": source, "sequence": sequence, **({"config": config} if config else {}), "inputs": inputs,
+        **({"shares": [entry_of_share(name, share, given) for share, name in shares.items()]} if shares else {}),
+        "weights": weights_of(units, names.of_use, names.tied, tensors),
         "kinds": kinds, "units": entries_of(units, kind_names),
     }
+
+
+def entry_of_share(name, share, given):
+    read = {"input": next(each.name for each in given if each.key == share.input)} if share.input else {}
+    least = {"least": share.least} if share.least else {}
+    return {"name": name, "over": share.over, **read, **({"factor": share.factor} if share.factor != 1 else {}), **least}
 
 
 def text_of(description):
@@ -190,6 +205,7 @@ def text_of(description):
                      f"{listed(kind['ops'], '      ')}\n    ] }}")
     return ("{ " + ",\n  ".join(head) + ",\n"
             f'  "inputs": [\n{listed(description["inputs"], "    ")}\n  ],\n'
+            + (f'  "shares": [\n{listed(description["shares"], "    ")}\n  ],\n' if "shares" in description else "") +
             f'  "weights": [\n{listed(description["weights"], "    ")}\n  ],\n'
             '  "kinds": {\n' + ",\n".join(kinds) + "\n  },\n"
             f'  "units": [\n{listed(description["units"], "    ")}\n  ]\n}}\n')

@@ -3,7 +3,7 @@ import math
 
 import torch
 
-from graph import CASTS, VIEWS, Call, kind_of, shape_of
+from graph import CASTS, VIEWS, Call, keeps_values, kind_of, shape_of
 from ops import Weight, needs
 from steps import Steps
 
@@ -32,6 +32,10 @@ ELEMENTWISE = {
     "lt|less": "self other LESS", "gt|greater": "other self LESS", "le|less_equal": "self other LESS_EQUAL",
     "ge|greater_equal": "other self LESS_EQUAL", "eq": "self other EQUAL", "ne|not_equal": "1 self other EQUAL SUB",
     "logical_and|bitwise_and|__and__": "self other MUL", "logical_or|bitwise_or|__or__": "self other MAX",
+    "mse_loss": "self target SUB SQUARE", "l1_loss": "self target SUB ABS",
+    "huber_loss": "self target SUB ABS delta LESS self target SUB SQUARE 0.5 MUL self target SUB ABS delta 0.5 MUL SUB delta MUL WHERE",
+    "smooth_l1_loss": "self target SUB ABS beta LESS self target SUB SQUARE 0.5 MUL beta DIV self target SUB ABS beta 0.5 MUL SUB WHERE",
+    "binary_cross_entropy_with_logits": "self SOFTPLUS self target MUL SUB weight MUL",
     "logical_not|bitwise_not": "1 self SUB", "where": "condition self other WHERE", "masked_fill": "mask value self WHERE",
 }
 ELEMENTWISE = {kind: text for kinds, text in ELEMENTWISE.items() for kind in kinds.split("|")}
@@ -42,7 +46,7 @@ BY_ARGUMENT = {"pow": ("exponent", POWERS), "softplus": ("threshold", {20: "self
 
 def text_of(graph, call, kind):
     """None: the op is none of these."""
-    if kind in CASTS and call["self"].meta["val"].dtype == torch.bool:
+    if kind in CASTS and keeps_values(call.node):
         call.read.update(call.value)
         return "self"
     if kind not in BY_ARGUMENT:
@@ -70,6 +74,7 @@ class Reader:
         text = text_of(self.graph, call, kind_of(node))
         if text is None or any(word.islower() and word not in call.value for word in text.split()):
             return None
+        call.read.add("reduction")  # losses.py reads it
         self.calls.append(call)
         return self.steps.run(text, lambda name: self.argument(call[name]))
 
@@ -80,6 +85,8 @@ class Reader:
             needs(isinstance(value, (int, float)) and math.isfinite(value), f"the argument {value}; a finite number")
             return float(value)
         value = self.without_broadcast(value)
+        if self.graph.input_of(value) is not None:
+            return self.steps.operand(value)
         if value in self.graph.parameters:
             return self.steps.operand(Weight(self.graph.parameters[value]))
         if self.graph.is_constant(value):

@@ -5,7 +5,7 @@ of the model and not of how they round."""
 import torch
 import torch.nn.functional as F
 
-from module import IGNORED
+from inputs import IGNORED
 
 
 def heads(x, width):
@@ -69,6 +69,19 @@ def cross_entropy(at, logits, targets, share):
     return losses * share
 
 
+def logp(at, logits, targets):
+    """Of one target for each token or several; 0 where it is ignored."""
+    ids = targets.reshape(*targets.shape[:2], -1)
+    lse = logits.logsumexp(-1, keepdim=True)
+    found = logits.gather(-1, ids.clamp(min=0)) - lse
+    return found.masked_fill(ids == IGNORED, 0.0), lse
+
+
+def group_sum(at, x):
+    groups = x.reshape(len(x) // at["group"], -1, 1)
+    return groups.sum(1, keepdim=True).expand_as(groups).reshape(x.shape)
+
+
 # ---- programs ----
 
 STEPS = {
@@ -114,6 +127,9 @@ FORMULAS = {
     "ROW_MEAN": lambda at, x: x.mean(-1, keepdim=True),
     "ROW_SUM": lambda at, x: x.sum(-1, keepdim=True),
     "CROSS_ENTROPY": cross_entropy,
+    "LOGP": logp,
+    "GROUP_SUM": group_sum,
+    "SUM_LOSS": lambda at, x, share: x.sum() * share,
 }
 
 
@@ -129,33 +145,57 @@ def units_of(description):
         counted[prefix] = first + unit.get("count", 0)
 
 
-def run(description, weights, tokens, targets, loss_is_sum, seen=None):
+IDS = {"EMBEDDING": 0, "CROSS_ENTROPY": 1, "LOGP": 1, "ATTENTION_FULL": 3}  # the operand that reads an input as ids
+LOSSES = ("CROSS_ENTROPY", "SUM_LOSS")
+
+
+def shares_of(description, inputs, loss_is_sum):
+    """What losses are multiplied with, by name, of these inputs of a step."""
+    found = {}
+    for share in description.get("shares", []):
+        given = inputs.get(share.get("input"))
+        over = {"samples": lambda: len(next(iter(inputs.values()))), "sum": lambda: float(given.double().sum()), "targets": lambda: int((given != IGNORED).sum())}[share["over"]]()
+        over = max(over, share.get("least", 0))
+        found[share["name"]] = share.get("factor", 1) / over if over else 0.0
+    for name, value in inputs.items():
+        if not value.dtype.is_floating_point and value.dtype != torch.bool:
+            found[f"{name}.share"] = 1.0 if loss_is_sum else 1.0 / max(int((value != IGNORED).sum()), 1)
+    return found
+
+
+def run(description, weights, inputs, shares, group=1, seen=None):
     """The loss of a description. `seen`: a function that gets the row and the outputs of each op."""
     tied = {weight["tied"]: weight["name"] for weight in description["weights"] if "tied" in weight}
-    counted = int((targets != IGNORED).sum())
-    inputs = {}
-    for entry in description["inputs"]:
-        inputs[entry["name"]] = {"tokens": tokens, "targets": targets}.get(entry["from"])
-        inputs[f"{entry['name']}.share"] = 1.0 if loss_is_sum else 1.0 / counted
-    given = None
+    given, losses, inputs = None, [], with_tokens(description, inputs)
     for kind, prefix in units_of(description):
         kind = description["kinds"][kind]
         local = {taken["name"]: given for taken in kind["takes"]}
         for row, operands, attributes, outputs, *_ in kind["ops"]:
-            read = [operand_of(name, prefix, weights, tied, local, inputs) for name in operands]
-            made = FORMULAS[row](attributes, *read)
+            read = [operand_of(name, prefix, weights, tied, local, shares) for name in operands]
+            for place, name in enumerate(operands):
+                if name in inputs and name not in local:
+                    read[place] = inputs[name].long() if IDS.get(row) == place else inputs[name].float().reshape(*inputs[name].shape[:2], -1)
+            made = FORMULAS[row]({**attributes, "group": group} if row == "GROUP_SUM" else attributes, *read)
             made = made if len(outputs) > 1 else (made,)
             local.update(zip(outputs, made))
+            losses += made if row in LOSSES else []
             if seen:
                 seen(row, made)
-        given = local[kind["gives"][0]] if kind["gives"] else made[0]
-    return given
+        given = local[kind["gives"][0]] if kind["gives"] else None
+    return sum(losses[1:], losses[0])
 
 
-def operand_of(name, prefix, weights, tied, local, inputs):
+def with_tokens(description, inputs):
+    """Of inputs without the extent sequence, one token."""
+    without = {entry["name"] for entry in description["inputs"] if "sequence" not in entry["shape"]}
+    return {name: value[:, None] if name in without else value for name, value in inputs.items()}
+
+
+def operand_of(name, prefix, weights, tied, local, shares):
+    """None: absent, or an input, which the row reads in its own way."""
     if name is None:
         return None
     if name[0] == ".":
         full = prefix + name[1:]
         return weights[tied.get(full, full)]
-    return local[name] if name in local else inputs[name]
+    return local[name] if name in local else shares.get(name)

@@ -124,12 +124,16 @@ def run_node(node, made):
 
 
 class Graph:
-    def __init__(self, exported, batch, sequence, prefix, buffers):
-        """`buffers`: the values of buffers, by their names in the graph, where the module has none."""
+    def __init__(self, exported, batch, sequence, prefix, buffers, inputs, group):
+        """`buffers`: the values of buffers, by their names in the graph, where the module has none. `inputs`: of the step, in order. `group`: the
+        samples that the loss takes together."""
+        self.group, self.tokens = group, (batch, sequence)
+        self.input = {each.key: each for each in inputs}
         self.batch, self.sequence = batch, sequence
         self.exported, self.nodes, self.buffers = exported, list(exported.graph.nodes), buffers
         self.constant, self.parameters, self.inputs, self.refusals = Constants(), {}, {}, []
         self.of_weights = set()  # nodes that depend on weights, and on no value
+        self.of_inputs = set()  # nodes that depend on inputs, and on no weight
         self.prefix = prefix
         self.changed = dict(exported.graph_signature.buffers_to_mutate)
         self.read_placeholders()
@@ -142,6 +146,7 @@ class Graph:
         signature = self.exported.graph_signature
         state = {**self.exported.state_dict, **self.exported.constants, **self.buffers}
         buffers = {**signature.inputs_to_buffers, **signature.inputs_to_lifted_tensor_constants}
+        keys = dict(zip(signature.user_inputs, self.input))
         for node in self.nodes:
             if node.op == "get_attr":
                 self.constant[node] = getattr(self.exported.graph_module, node.target)
@@ -153,7 +158,7 @@ class Graph:
                 if buffers[node.name] not in self.changed.values():
                     self.constant[node] = state[buffers[node.name]]
             elif isinstance(node.meta.get("val"), torch.Tensor):
-                self.inputs[node] = node.name
+                self.inputs[node] = keys[node.name]
             else:
                 self.constant[node] = None
 
@@ -165,6 +170,8 @@ class Graph:
                 self.constant.nodes.add(node)
             elif all(read in self.constant or read in self.parameters or read in self.of_weights for read in node.all_input_nodes):
                 self.of_weights.add(node)
+            elif all(read in self.constant or read in self.inputs or read in self.of_inputs for read in node.all_input_nodes):
+                self.of_inputs.add(node)
 
     def refuse_changes(self):
         output = self.nodes[-1]
@@ -178,11 +185,13 @@ class Graph:
     def strip(self, node):
         """The node that computes what this one is."""
         while kind_of(node) and node not in self.constant and (kind_of(node) in NO_OPS or self.is_same(node)):
-            node = node.args[0]
+            node = node.args[0] if kind_of(node) != "getitem" else node.args[0].args[0][node.args[1]]
         return node
 
     def is_same(self, node):
         kind = kind_of(node)
+        if kind == "getitem" and kind_of(node.args[0]) == "broadcast_tensors":
+            return shape_of(node) == shape_of(node.args[0].args[0][node.args[1]])
         before, after = node.args[0].meta.get("val") if node.args and isinstance(node.args[0], torch.fx.Node) else None, node.meta.get("val")
         if not isinstance(before, torch.Tensor) or not isinstance(after, torch.Tensor):
             return False
@@ -209,11 +218,38 @@ class Graph:
         return None
 
     def input_of(self, node):
-        """The input that a node is, whatever its shape: its name; None: it is none."""
+        """The input that a node is, whatever its shape, or cast to a dtype that has its values: its key; None: it is none."""
         node = self.strip(node)
-        while kind_of(node) in VIEWS and node not in self.constant:
+        while node not in self.constant and (kind_of(node) in VIEWS or kind_of(node) in CASTS and keeps_values(node)):
             node = self.strip(node.args[0])
         return self.inputs.get(node)
+
+    def run_of_inputs(self, node, values):
+        """The value of a node of of_inputs, of these values of inputs, by their keys."""
+        made, todo = {placeholder: values[key] for placeholder, key in self.inputs.items() if key in values}, [node]
+        with torch.no_grad():
+            while todo:
+                missing = [read for read in todo[-1].all_input_nodes if read not in made and read not in self.constant]
+                if missing:
+                    todo += missing
+                    continue
+                each = todo.pop()
+                if each not in made:
+                    made.update({read: self.constant[read] for read in each.all_input_nodes if read in self.constant})
+                    made[each] = run_node(each, made)
+        return made[node]
+
+    def inputs_before(self, node):
+        """The keys of the inputs that a node depends on."""
+        found, seen, todo = [], set(), [node]
+        while todo:
+            each = todo.pop()
+            if each in self.inputs:
+                found.append(self.inputs[each])
+            if each not in seen and each not in self.constant:
+                seen.add(each)
+                todo += each.all_input_nodes
+        return sorted(set(found))
 
     def part(self, node):
         """Of a slice, or an output of a split: (source, axis from the end, start, length, extent, whether the axis remains); None: it is none."""
@@ -240,6 +276,12 @@ class Graph:
         if kind == "slice" and call.value["step"] != 1:
             return None
         return source, axis, start % extent if start else 0, shape_of(node)[axis], extent, True
+
+
+def keeps_values(node):
+    """Whether a cast's result has the values of what it reads."""
+    before, after = node.args[0].meta["val"].dtype, node.meta["val"].dtype
+    return before == torch.bool or after.is_floating_point or not before.is_floating_point and after in (torch.int64, torch.int32)
 
 
 def is_idle_dropout(node):

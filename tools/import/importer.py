@@ -6,6 +6,7 @@ import torch
 from check import Comparison
 from describe import describe, text_of
 from fuse import fuse
+from losses import data_of, share_losses
 from module import Step, export, run_once
 from ops import Weight
 from passes import add_residuals, compare, gather_products
@@ -18,20 +19,22 @@ BATCHES = (2, 3)
 SHORT = 20  # tokens of the second size, where the first has more than twice as many
 
 
-def sizes_of(sequence):
-    """Two sizes, (batch, sequence), in which batch, sequence and their product differ by other factors."""
+def sizes_of(sequence, group=1):
+    """Two sizes, (batch, sequence), in which batch, sequence and their product differ by other factors. `group`: batch is a multiple of it."""
+    if sequence == 1:
+        return tuple((batch * group, 1) for batch in BATCHES)
     short = SHORT if sequence > 2 * SHORT else sequence // 2 + 1
     batch = BATCHES[1] if BATCHES[0] * sequence != BATCHES[1] * short else BATCHES[1] + 2
-    return (BATCHES[0], sequence), (batch, short)
+    return (BATCHES[0] * group, sequence), (batch * group, short)
 
 
 class Import:
     """A module, and what has been found of it."""
 
-    def __init__(self, module, loss, sequence, cuts, source, config=None, stored=lambda name: name, buffers=None):
-        """`config`: of the checkpoints. `stored`: the name that files have for a name of the module. `buffers`: their values, of a module
+    def __init__(self, module, loss, sequence, cuts, source, config=None, stored=lambda name: name, buffers=None, users=None, group=1):
+        """`users`: Inputs; None: of token files. `group`: samples that the loss takes together. `config`: of the checkpoints. `stored`: the name that files have for a name of the module. `buffers`: their values, of a module
         without memory, which is not compared with the description."""
-        self.step, self.sequence, self.cuts = Step(module.float(), loss), sequence, cuts
+        self.step, self.sequence, self.cuts, self.users = Step(module.float(), loss, users and users.list, group), sequence, cuts, users
         self.source, self.config, self.stored, self.buffers = source, config, stored, buffers
         self.is_compared = buffers is None
         self.scalings = scalings_of(getattr(module, "config", None))
@@ -42,10 +45,11 @@ class Import:
     def trace(self):
         """The graphs and programs at two sizes. Refuses what has no op."""
         shapes = {name: tuple(tensor.shape) for name, tensor in self.tensors.items()}
-        for size in sizes_of(self.sequence):
+        sizes = sizes_of(self.sequence, self.step.group)
+        for size in sizes:
             if self.buffers is None:
                 run_once(self.step, *size)
-        for size in sizes_of(self.sequence):
+        for size in sizes:
             graph = export(self.step, *size, self.dropouts, self.buffers or {})
             self.programs.append(program_of(graph, self.scalings, shapes))
             refuse_if(self.programs[-1].refusals)
@@ -54,6 +58,7 @@ class Import:
             else:
                 self.programs[-1].values = {}
         refuse_if(compare(*self.programs))
+        self.fixed_sequence = share_losses(*self.programs, self.step.inputs)
         self.program = self.programs[0]
         add_residuals(self.program)
         gather_products(self.program)
@@ -66,7 +71,7 @@ class Import:
         self.refuse_endings()
 
     def describe(self):
-        description = describe(self.units, self.names, self.step.names, self.tensors, self.sequence, self.source, self.config)
+        description = describe(self.units, self.names, self.step.inputs, self.tensors, self.sequence, self.source, self.config)
         self.text = text_of(description)
 
     def check(self):
@@ -74,7 +79,8 @@ class Import:
         if self.buffers is not None:
             return
         kept = {name: tensor.detach().clone() for name, tensor in self.step.module.named_parameters()}
-        refusals = Comparison(self.step, self.graphs, self.program, json.loads(self.text), self.stored).refusals()
+        graphs = self.graphs[:1] if self.fixed_sequence else self.graphs
+        refusals = Comparison(self.step, graphs, self.program, json.loads(self.text), self.stored, self.users).refusals()
         with torch.no_grad():
             for name, tensor in self.step.module.named_parameters():
                 tensor.copy_(kept[name])
@@ -102,6 +108,11 @@ class Import:
         trained = [name for name, tensor in self.weights() if tensor.requires_grad]
         refuse_if(Refusal(None, f"{name} is frozen, but not {other}, which ends with that name")
                   for name in self.frozen() for other in trained if other.endswith(name))
+
+    def unused_inputs(self):
+        """Names of inputs that data need not have."""
+        read = {data_of(operand) for op in self.program.ops for operand in op.operands}
+        return [each.name for each in self.step.inputs if not each.source and each.key not in read]
 
     def unused(self):
         used = {id(tensor) for _, tensor in self.weights()}

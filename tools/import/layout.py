@@ -1,16 +1,18 @@
 """layout.py: what each row reads and gives: where the user's values lie, and the attributes that follow from constants.
 
 A function takes a Maker (program.py), which has the match, and returns the Value of its last node. It raises Refused with a reason."""
+import math
 from dataclasses import replace
 
 import torch
 
 import constants
 from graph import shape_of
+from losses import NONE, SUM
 from ops import HEADS_FIRST, HEADS_TRANSPOSED, Data, Output, Table, Value, Weight, needs, plain
 
 F32_EPSILON = torch.finfo(torch.float32).eps
-MEAN, SUM = 1, 2
+MASKS_TRIED = 4
 
 
 def operands_of(maker, **given):
@@ -52,11 +54,19 @@ def norm(maker):
 
 
 def elementwise(maker):
-    values = [maker.value(name) for name in maker.pattern.operands.split()]
-    first = values[0]
-    for value in values:
-        needs(value.repeat == 1 and value.lies_like(first) and value.logical == maker.shape, "values of different shapes")
-    return replace(first, output=maker.add(operands_of(maker), maker.attributes()))
+    return elementwise_of(maker, maker.attributes())
+
+
+def elementwise_of(maker, attributes):
+    values = {name: maker.value(name, True) for name in maker.pattern.operands.split()}
+    if not (maker.pattern.row in ("ADD", "SCALE") and all(value.is_due for value in values.values())):
+        values = {name: sum_of_tokens(maker, value) for name, value in values.items()}
+    first = next(iter(values.values()))
+    for value in values.values():
+        same = value.lies_like(first) and (value.spread, value.is_due) == (first.spread, first.is_due)
+        needs(value.repeat == 1 and same and value.logical == maker.shape, "values of different shapes")
+    made = maker.add(operands_of(maker, **{name: value.output for name, value in values.items()}), attributes, widths=[first.output.width])
+    return replace(first, output=made)
 
 
 def have_one_shape(bound):
@@ -67,23 +77,57 @@ def pointwise(maker):
     """A program of values that lie alike; beside them values of one element for each token, and weights of the last dim."""
     steps = maker.bound["steps"]
     values = {operand: maker.value_of(operand) for operand in steps.operands if not isinstance(operand, Weight)}
+    is_due = bool(values) and all(value.is_due for value in values.values()) and is_linear(steps)
+    if not is_due:
+        values = {operand: sum_of_tokens(maker, value) for operand, value in values.items()}
     whole = [value for value in values.values() if value.logical == maker.shape]
     needs(maker.shape, "a loss that is no cross entropy of the targets")
     needs(whole, "no operand has the shape of the result")
     first = whole[0]
     for value in values.values():
-        needs(value.repeat == 1 and (value.lies_like(first) if value.logical == maker.shape else first.is_plain and is_column(maker, value)), "values of different shapes")
+        needs(value.repeat == 1 and (value.lies_like(first) and value.spread == first.spread if value.logical == maker.shape else first.is_plain and is_column(maker, value)), "values of different shapes")
     for weight in steps.operands:
         if isinstance(weight, Weight):
             check_row(maker, maker.weight_shapes[weight.name], first)
     steps.operands = [values[each].output if each in values else each for each in steps.operands]
     needs(steps.fits(first.output.width, maker.weight_shapes), "weights, or values of one element for each token, that one program cannot have")
-    return replace(first, output=maker.add(steps.operands, {"program": steps.program()}))
+    made = maker.add(steps.operands, {"program": steps.program()}, widths=[first.output.width])
+    return replace(first, output=made, is_due=is_due)
+
+
+def is_linear(steps):
+    """Whether a sum over tokens may come before or after."""
+    def numbers(inputs):
+        return [each[0] == "step" and steps.steps[each[1]][0] == "CONST" for each in inputs]
+
+    wanted = {"ADD": [[False, False]], "SUB": [[False, False]], "NEG": [[False]], "MUL": [[False, True], [True, False]], "DIV": [[False, True]]}
+    return all(kind == "CONST" or numbers(inputs) in wanted.get(kind, []) for kind, *inputs in steps.steps)
+
+
+def sum_of_tokens(maker, value):
+    """GROUP_SUM of a value that is due."""
+    if not value.is_due:
+        return value
+    needs(value.spread == maker.graph.group * maker.graph.sequence, "a sum of one sample, where the loss takes several together (--loss-group)")
+    return replace(value, output=maker.add([value.output], {}, row="GROUP_SUM", widths=[1]), is_due=False)
+
+
+def over_tokens(maker, x):
+    """A sum of all tokens of each sample, and of the samples of a group. What is done by elements before it is taken may be done before."""
+    graph, tokens = maker.graph, math.prod(maker.graph.tokens)
+    needs(maker.shape and x.is_plain and x.output.width == 1, "a sum over samples or tokens of several elements; of one for each token Penstock has it")
+    spread = tokens // math.prod(maker.shape)
+    needs(x.spread == 1 and maker.shape[0] == graph.batch and spread == graph.sequence
+          or x.is_due and maker.shape[0] == graph.batch // graph.group and spread == graph.group * graph.sequence,
+          "a sum over samples, as a loss that balances a batch has; of all tokens of a sample, or of a group of samples (--loss-group)")
+    return Value(x.output, maker.shape, tuple(range(len(maker.shape))), spread=spread, is_due=True)
 
 
 def is_column(maker, value):
-    """One element for each token."""
+    """One element for each token, or for each sample."""
     count = len(maker.shape)
+    if value.spread > 1:
+        return value.spread == maker.graph.sequence and value.shape == (maker.graph.batch,) + (1,) * (count - 1)
     return value.is_plain and value.output.width == 1 and any(value.shape == maker.shape[:place] + (1,) * (count - place) for place in range(1, count))
 
 
@@ -94,7 +138,9 @@ def check_row(maker, shape, first):
 
 def of_row(maker, read=None):
     """Of x, or of a value that lies like it."""
-    x = maker.value("x")
+    x = maker.value("x", True)
+    if maker.pattern.row == "ROW_SUM" and not read and (x.spread > 1 or x.is_plain and x.output.width == 1):
+        return over_tokens(maker, x) if math.prod(maker.shape) < math.prod(maker.graph.tokens) else plain(x.output, maker.shape)
     needs(x.is_plain and x.shape[-1] == x.output.width, f"{maker.pattern.row} of another part than all elements of a token")
     return plain(maker.add([read or x.output], {}, widths=[1]), maker.shape)
 
@@ -108,9 +154,7 @@ def length(maker):
 
 
 def division(maker):
-    x = maker.value("x")
-    needs(x.repeat == 1, "heads that are repeated")
-    return replace(x, output=maker.add(operands_of(maker), {"factor": 1 / maker.bound["#divisor"]}))
+    return elementwise_of(maker, {"factor": 1 / maker.bound["#divisor"]})
 
 
 def bias(maker):
@@ -121,8 +165,9 @@ def bias(maker):
 
 
 def embedding(maker):
-    needs(maker.input("ids") == "tokens", "an embedding of other ids than the tokens")
-    return plain(maker.add(operands_of(maker, ids=Data("tokens"))), maker.shape)
+    ids = maker.input("ids")
+    needs(ids is not None and maker.graph.input[ids].source in ("", "tokens"), "an embedding of other ids than the tokens")
+    return plain(maker.add(operands_of(maker, ids=Data(ids))), maker.shape)
 
 
 def position(maker, row=None):
@@ -174,6 +219,9 @@ def attention(maker):
     needs(k.repeat == v.repeat and heads == kv_heads * k.repeat * grouped, "heads that keys and values do not divide")
     attributes = {"heads": heads, "kv_heads": kv_heads, "head_dim": head_dim}
     read = [scaled_query(maker, q, head_dim, fused), k.output, v.output]
+    if "%mask" in maker.bound:
+        read.append(Data(key_mask(maker, fused and maker.call.value["is_causal"])))
+        return replace(q, output=maker.add(read, attributes, row="ATTENTION_FULL"))
     window = constants.window_of(*masks_of(maker, fused), maker.graph.sequence)
     if window is None:
         return replace(q, output=maker.add([*read, None], attributes, row="ATTENTION_FULL"))
@@ -196,6 +244,23 @@ def repeated(maker):
     return replace(x, repeat=times)
 
 
+def key_mask(maker, is_causal):
+    """The input that is not 0 where its mask lets all queries see a key: found by values."""
+    graph, node = maker.graph, maker.bound["%mask"]
+    before = graph.inputs_before(node)
+    needs(len(before) == 1 and not is_causal, "a mask of several inputs, or a causal one besides; of keys alone, or causal")
+    each = graph.input[before[0]]
+    needs(not each.source and each.has_tokens and not each.rest and not each.dtype.is_floating_point, f"{each.name} as a mask of keys: bool or u8 of (batch, sequence)")
+    generator, found = torch.Generator().manual_seed(1), []
+    for _ in range(MASKS_TRIED):
+        shown = torch.randint(0, 2, graph.tokens, generator=generator)
+        shown[:, 0], shown[:, 1] = 1, 0
+        found.append(constants.is_mask_of_keys(graph.run_of_inputs(node, {each.key: shown.to(each.dtype)}), shown.bool()))
+    needs("hidden" not in found or len(set(found)) > 1, f"{each.name} is true where a key is hidden: give an input that is true where it is seen, and its complement here")
+    needs(set(found) == {"seen"}, f"a mask of {each.name} that is no mask of keys, the same for all queries and heads")
+    return each.key
+
+
 def masks_of(maker, fused):
     """A mask of (sequence, sequence), true or 0 where a query sees a key, or None; and whether it is said to be causal besides."""
     bound, causal = maker.bound, fused and maker.call.value["is_causal"]
@@ -216,16 +281,64 @@ def scaled_query(maker, q, head_dim, fused):
     return q.output if abs(factor - 1) < 1e-7 else maker.add([q.output], {"factor": factor}, row="SCALE", widths=[q.output.width])
 
 
-def cross_entropy(maker):
+def logits_of(maker):
+    """Logits that lie token by token, whatever dims the user has for batch and sequence."""
     logits = maker.value("logits")
     by_class = len(logits.shape) == 3 and logits.axes == (0, 2, 1) and not logits.counts
-    needs(by_class or len(logits.shape) == 2 and logits.is_plain, "logits that are neither (rows, vocabulary) nor (batch, vocabulary, sequence)")
-    needs(maker.input("targets") == "targets", "a loss of other targets than the input")
-    needs(maker.bound["#reduction"] in (MEAN, SUM), "a loss for each target, which Penstock has not; reduction is mean or sum")
-    needs(maker.bound["#ignored"] < 0, f"ignore_index = {maker.bound['#ignored']}: a number below 0, which is no token")
+    needs(by_class or logits.is_plain and logits.shape[-1] == logits.output.width,
+          "logits that are neither (rows, vocabulary) nor (batch, vocabulary, sequence)")
+    return logits.output
+
+
+def targets_of(maker, name="targets"):
+    """Ids of logits: the targets of token files, or an input."""
+    key = maker.input(name)
+    given = maker.graph.input.get(key)
+    needs(given is not None and given.source != "tokens", "a loss of other targets than the input")
+    needs(not given.dtype.is_floating_point and given.dtype != torch.bool, f"{given.name} as ids: i32, i64 or u8")
+    maker.program.chosen.add(key)
+    return key
+
+
+def cross_entropy(maker):
+    """Of all targets, or the loss of each one."""
+    logits, key = logits_of(maker), targets_of(maker)
+    ignored, smoothing = maker.bound["#ignored"], maker.bound.get("#smoothing", 0.0)
+    needs(ignored < 0, f"ignore_index = {ignored}: a number below 0, which is no token")
+    needs(maker.program.ignored.setdefault(key, ignored) == ignored, f"ignore_index = {ignored}, but {maker.program.ignored[key]} before")
+    if maker.bound["#reduction"] == NONE or smoothing:
+        return each_loss(maker, logits, key, smoothing)
     maker.program.loss_is_sum = maker.bound["#reduction"] == SUM
-    maker.program.ignored = maker.bound["#ignored"]
-    return plain(maker.add([logits.output, Data("targets"), Data("targets.share")], {}, widths=[1]), ())
+    return plain(maker.add([logits, Data(key), Data(key + ".share")], {}, widths=[1]), ())
+
+
+def log_probabilities(maker, logits, key):
+    width = maker.graph.input[key].rest
+    return maker.add([logits, Data(key)], {}, row="LOGP", widths=[math.prod(width), 1])
+
+
+def each_loss(maker, logits, key, smoothing):
+    """-log p, or (1-s)(-log p) + s (log-sum-exp - the mean logit), 0 for a target that is ignored: its log p is 0, that of others is below."""
+    logp = log_probabilities(maker, logits, key)
+    operands, program = [logp], [["NEG", 0]]
+    if smoothing:
+        operands = [logp, Output(logp.op, 1), maker.add([logits], {}, row="ROW_MEAN", widths=[1])]
+        program = [["CONST", smoothing - 1], ["MUL", 0, 4], ["SUB", 1, 2], ["CONST", smoothing], ["MUL", 6, 7], ["CONST", 0.0], ["LESS", 0, 9], ["MUL", 8, 10], ["ADD", 5, 11]]
+    return plain(maker.add(operands, {"program": program}, row="POINTWISE", widths=[1]), maker.shape)
+
+
+def gathered(maker):
+    """The log-probabilities of ids, by log_softmax and gather."""
+    key = targets_of(maker, "ids")
+    return plain(log_probabilities(maker, logits_of(maker), key), maker.shape)
+
+
+def log_sum(maker):
+    """Log-sum-exp of logits, which LOGP gives beside those of any ids."""
+    key = maker.ids_of_logits(maker.bound["logits"])
+    needs(key is not None, "log-sum-exp of logits of which no loss reads targets")
+    maker.program.chosen.add(key)
+    return plain(Output(log_probabilities(maker, logits_of(maker), key).op, 1), maker.shape)
 
 
 def split_part(maker, source, axis, start, length, extent, remains):

@@ -6,6 +6,7 @@ An expression is written as plain Python:
     "x"                      any value; the same one wherever the name comes again
     ".w", ".w?"              a parameter, or one that may be absent
     "@c"                     a constant; "#n" a number, "#n?" one that may be absent; "_" anything
+    "%i"                     what depends on inputs, and on no weight
     1.0, True, None          that argument
     Either(E, E)             one of these
     Word("tanh")             that text
@@ -102,6 +103,8 @@ def match_name(graph, name, value, found):
         known = None
     elif plain[0] == "@":
         known = value if graph.is_constant(value) else None
+    elif plain[0] == "%":
+        known = value if value in graph.of_inputs or value in graph.inputs else None
     else:
         value = graph.strip(value)
         known = None if graph.is_constant(value) or value in graph.parameters else value

@@ -1,4 +1,4 @@
-"""module.py: the user's module: loaded, called with tokens and targets, and exported at one size."""
+"""module.py: the user's module: loaded, called with its inputs, and exported at one size."""
 import contextlib
 import importlib.util
 import inspect
@@ -14,10 +14,10 @@ from torch.nn.modules import transformer
 
 from failure import BAD_DATA, NO_INPUT, Failure
 from graph import Graph
+from inputs import IGNORED, example, of_token_files
 from refusal import Refusal, Refused, innermost, is_users
 
 PREFIX = "module."  # of the names in a graph
-IGNORED = -100
 
 
 class UsersError(Exception):
@@ -99,36 +99,46 @@ def build(loaded, path, name):
 
 
 class Step(torch.nn.Module):
-    """Tokens and targets to the loss."""
+    """The inputs to the loss."""
 
-    def __init__(self, module, loss):
+    def __init__(self, module, loss, inputs=None, group=1):
+        """`inputs`: by name; None: tokens and targets of token files, the first two parameters of forward. `group`: samples that the loss takes
+        together."""
         super().__init__()
-        self.module, self.loss = module, loss
+        self.module, self.loss, self.group = module, loss, group
         parameters = inspect.signature(module.forward).parameters
         self.options = {"use_cache": False} if "use_cache" in parameters else {}
         names = [name for name, parameter in parameters.items() if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)]
+        if inputs is not None:
+            takes_all = any(parameter.kind == parameter.VAR_KEYWORD for parameter in parameters.values())
+            self.inputs, self.passed = inputs, [each.name for each in inputs if takes_all or each.name in names]
+            return
         if not names:
             raise Refused("forward has no parameter for the tokens")
         # a model of transformers has a mask where others have the targets
-        self.takes_targets = len(names) > 1 and not hasattr(module, "main_input_name") and names[1] != "attention_mask"
-        self.names = names[:2] if self.takes_targets else [names[0], "targets" if names[0] != "targets" else "labels"]
+        takes_targets = len(names) > 1 and not hasattr(module, "main_input_name") and names[1] != "attention_mask"
+        names = names[:2] if takes_targets else [names[0], "targets" if names[0] != "targets" else "labels"]
+        self.inputs, self.passed = of_token_files(names), names if takes_targets else names[:1]
 
-    def forward(self, tokens, targets):
-        return (self.loss_of(self.output_of(tokens, targets), tokens, targets),)
+    def forward(self, *tensors):
+        given = self.by_name(tensors)
+        return (self.loss_of(self.output_of(given), given),)
 
-    def output_of(self, tokens, targets):
-        passed = {self.names[0]: tokens, **({self.names[1]: targets} if self.takes_targets else {})}
-        return self.module(**passed, **self.options)
+    def by_name(self, tensors):
+        return {each.name: tensor for each, tensor in zip(self.inputs, tensors)}
 
-    def loss_of(self, output, tokens, targets):
+    def output_of(self, given):
+        return self.module(**{name: given[name] for name in self.passed}, **self.options)
+
+    def loss_of(self, output, given):
         if self.loss:
-            given = dict(zip(self.names, (tokens, targets)))
             named = inspect.signature(self.loss).parameters
             return self.loss(output, **{name: value for name, value in given.items() if name in named})
         loss, logits = self.parts_of(output)
         if loss is not None:
             return loss
-        if logits is None or logits.dim() not in (2, 3) or logits.numel() // logits.shape[-1] != targets.numel():
+        targets = next((given[each.name] for each in self.inputs if each.source == "targets" or each.name in ("targets", "labels")), None)
+        if targets is None or logits is None or logits.dim() not in (2, 3) or logits.numel() // logits.shape[-1] != targets.numel():
             raise Refused("forward returns neither a loss, a tensor of no dims, nor logits of (batch, sequence, vocabulary)")
         return F.cross_entropy(logits.reshape(-1, logits.shape[-1]), targets.reshape(-1), ignore_index=IGNORED)
 
@@ -217,15 +227,10 @@ def changes_in_place(exported):
     return any(node.op == "call_function" and hasattr(node.target, "_schema") and node.target._schema.is_mutable for node in exported.graph.nodes)
 
 
-def example(batch, sequence, device="cpu"):
-    """Tokens and targets of an export, which reads no value."""
-    return tuple(torch.zeros(batch, sequence, dtype=torch.long, device=device) for _ in range(2))
-
-
 def run_once(step, batch, sequence):
     """What is wrong with the user's code itself shows here."""
     with users_code(), torch.no_grad():
-        step(*example(batch, sequence))
+        step(*example(step.inputs, batch, sequence))
 
 
 def export(step, batch, sequence, noted, buffers):
@@ -233,14 +238,14 @@ def export(step, batch, sequence, noted, buffers):
     custom = []
     try:
         with without_dropout(noted), without_custom_gradients(custom), whole_stacks(), contextlib.redirect_stderr(io.StringIO()):
-            exported = torch.export.export(step, example(batch, sequence, device_of(step)), strict=False)
+            exported = torch.export.export(step, example(step.inputs, batch, sequence, device_of(step)), strict=False)
             if changes_in_place(exported):
                 exported = exported.run_decompositions({})
     except Refused:
         raise
     except Exception as error:
         raise Refused([untraceable(error)]) from None
-    graph = Graph(exported, batch, sequence, PREFIX, {PREFIX + name: value for name, value in buffers.items()})
+    graph = Graph(exported, batch, sequence, PREFIX, {PREFIX + name: value for name, value in buffers.items()}, step.inputs, step.group)
     graph.refusals += custom
     return graph
 

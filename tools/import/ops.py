@@ -36,9 +36,20 @@ class Weight:
 
 @dataclass(frozen=True)
 class Data:
-    """An input of the step: "tokens", "targets", "targets.share" or "starts"."""
+    """An input of the step, by its key, with .share or without; or "starts"."""
 
     name: str
+    width: int = 1  # elements for each token
+
+
+@dataclass(frozen=True)
+class Share:
+    """What a loss is multiplied with (docs/contracts.md, "shares")."""
+
+    over: str
+    input: str | None = None
+    factor: float = 1.0
+    least: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -58,6 +69,8 @@ class Value:
     axes: tuple
     repeat: int = 1
     counts: tuple = ()
+    spread: int = 1  # tokens at which each element stands: those of a sample, or of a group of them
+    is_due: bool = False  # each element is the sum of these tokens, which no op has taken yet
 
     @property
     def is_plain(self):
@@ -98,12 +111,15 @@ def plain(output, shape):
 class Program:
     """The forward ops at one size, in order."""
 
+    batch: int
     sequence: int
     ops: list = field(default_factory=list)
     refusals: list = field(default_factory=list)
     values: dict = field(default_factory=dict)  # of the nodes of the graph
     loss_is_sum: bool = False
-    ignored: int = -100  # the target that the module's loss leaves out
+    losses: list = field(default_factory=list)  # Loss; without any the last op is a cross entropy, of which the generator knows the share
+    ignored: dict = field(default_factory=dict)  # of inputs that are targets the number that the module's loss leaves out
+    chosen: set = field(default_factory=set)  # inputs that are ids of logits
 
     def readers(self):
         """Of each output the ops that read it, once for each operand."""
@@ -113,6 +129,15 @@ class Program:
                 if isinstance(operand, Output):
                     found.setdefault(operand, []).append(op)
         return found
+
+
+@dataclass
+class Loss:
+    """An op whose sum over the step is multiplied with `factor`, and divided by `over`: a Share without factor, or None."""
+
+    op: Op
+    factor: float
+    over: Share | None
 
 
 def needs(condition, reason):

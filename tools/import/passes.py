@@ -17,7 +17,7 @@ def add_residuals(program):
 
 
 def is_product(output, readers):
-    place = PRODUCTS.get(output.op.row)
+    place = PRODUCTS.get(output.op.row) if isinstance(output, Output) else None
     return place is not None and len(readers[output]) == 1 and (len(output.op.operands) <= place or output.op.operands[place] is None)
 
 

@@ -62,12 +62,12 @@ ROTATED_HALVES = ("cat", [("sub", ("mul", Part(0, 2, "x"), "@cos"), ("mul", Part
 # ---- attention, written out ----
 PRODUCT = ("matmul|bmm", "q", "k")
 SCALED_PRODUCT = ("bmm", ("mul", "q", "#scale"), "k")  # of nn.MultiheadAttention, as ADDED
-ADDED = ("baddbmm", "@mask", Either(("mul", "q", "#scale"), "q"), "k")
+ADDED = ("baddbmm", Either("@mask", "%mask"), Either(("mul", "q", "#scale"), "q"), "k")
 SCORES = Either(("mul", PRODUCT, "#scale"), ("div", PRODUCT, "#divisor"), SCALED_PRODUCT, PRODUCT)
-MASKED = Either(ADDED, ("add", SCORES, "@mask"), ("masked_fill", SCORES, "@hidden", "#least"), ("where", "@shown", SCORES, "#least"), SCORES)
+MASKED = Either(ADDED, ("add", SCORES, Either("@mask", "%mask")), ("masked_fill", SCORES, "@hidden", "#least"), ("where", "@shown", SCORES, "#least"), SCORES)
 ATTENTION = ("matmul|bmm", ("softmax", MASKED, -1, {"dtype": "_"}), "v")
 FUSED_ATTENTION = ("scaled_dot_product_attention", "q", "k", "v",
-                   {"attn_mask": "@mask?", "is_causal": "_", "scale": "#scale?", "enable_gqa": "_"})
+                   {"attn_mask": Either("@mask?", "%mask"), "is_causal": "_", "scale": "#scale?", "enable_gqa": "_"})
 
 # ---- keys and values that several heads read ----
 REPEATED = Either(("reshape|view|_unsafe_view", ("expand", ("unsqueeze", "x", "_"), "_"), "_"), ("repeat_interleave", "x", "_", "_"))
@@ -103,10 +103,12 @@ PATTERNS = (
     Pattern("ROW_SUM", ("linalg_vector_norm|norm", "x", 2, {"dim": -1, "keepdim": "_"}), "x", layout.length),
     Pattern("ROW_SUM", ("sum", "x", {"dim": -1, "keepdim": "_", "dtype": "_"}), "x", layout.of_row),
     Pattern("", REPEATED, "x", layout.repeated),
-    Pattern("CROSS_ENTROPY", ("cross_entropy_loss", "logits", "targets", {"reduction": "#reduction", "ignore_index": "#ignored"}),
+    Pattern("CROSS_ENTROPY", ("cross_entropy_loss", "logits", "targets", {"reduction": "#reduction", "ignore_index": "#ignored", "label_smoothing": "#smoothing"}),
             "logits targets", layout.cross_entropy),
     Pattern("CROSS_ENTROPY", ("nll_loss|nll_loss_nd", ("log_softmax", "logits", -1, {"dtype": "_"}), "targets",
                               {"reduction": "#reduction", "ignore_index": "#ignored"}), "logits targets", layout.cross_entropy),
+    Pattern("LOGP", ("gather", ("log_softmax", "logits", -1, {"dtype": "_"}), -1, "ids"), "logits ids", layout.gathered),
+    Pattern("LOGP", ("logsumexp", "logits", [-1], {"keepdim": "_"}), "logits", layout.log_sum),
 )
 
 POINTWISE = Pattern("POINTWISE", None, "", layout.pointwise)  # of nodes that elementwise.py reads

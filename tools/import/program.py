@@ -6,7 +6,9 @@ import torch
 from elementwise import steps_of
 from graph import Call, kind_of, shape_of
 from match import Found, match
-from ops import Op, Output, Program, Weight, needs
+from inputs import OF_VALUES
+from losses import append_losses, is_usual, terms_of
+from ops import Data, Op, Output, Program, Weight, needs, plain
 from patterns import BY_KIND, POINTWISE
 from refusal import Refusal, Refused, in_order, place_of
 from views import view_of
@@ -15,6 +17,8 @@ REASONS = {
     "wrap_with_set_grad_enabled": "a region without gradients",
     "wrap_with_autocast": "a region of autocast; model.dtype says which dtype Penstock computes in",
     "detach": "a value without its gradient",
+    **dict.fromkeys(("log_softmax", "softmax", "kl_div"), "log-probabilities of a whole vocabulary, as a teacher's; of given tokens, by log_softmax and gather, they are taken"),
+    **dict.fromkeys(("matmul", "mm", "bmm", "einsum"), "a product of two values other than attention, as a contrastive loss has, of samples with each other"),
     **dict.fromkeys(("select_scatter", "slice_scatter", "index_put", "copy", "fill"), "a write through a view"),
 }
 
@@ -44,7 +48,7 @@ def patterns_of(graph, node):
     for pattern in BY_KIND.get(kind_of(node), ()):
         found = match(graph, pattern.expression, node, Found())
         if found is not None and pattern.when(found.bound):
-            values = (value for name, value in found.bound.items() if name[0] not in ".#@" and graph.input_of(value) is None)
+            values = (value for name, value in found.bound.items() if name[0] not in ".#@%" and graph.input_of(value) is None)
             yield Match(pattern.make, list(values), pattern, found)
 
 
@@ -55,19 +59,34 @@ class Maker:
         self.graph, self.program, self.values, self.splits = graph, program, values, splits
         self.scalings, self.weight_shapes = scalings, shapes
         self.without_weights = {}  # ops that the user's code may have several times: once is enough
+        self.matches, self.shapes = {}, {}  # of nodes; shapes of what a node sums
 
     def begin(self, node, found):
         self.node, self.pattern, self.bound, self.calls = node, found.pattern, found.found.bound, found.found.calls
-        self.shape, self.place = shape_of(node), place_of(node)
+        self.shape, self.place = self.shapes.get(node, shape_of(node)), place_of(node)
         self.call = self.calls[-1] if self.calls else None
         self.source = found.reads[0] if found.reads else None
 
-    def value(self, name):
-        return self.value_of(self.bound[name])
+    def value(self, name, may_spread=False):
+        value = self.value_of(self.bound[name])
+        needs(may_spread or value.spread == 1, "it reads a sum of all tokens of a sample")
+        return value
 
     def value_of(self, node):
-        needs(node in self.values, f"it reads the input {self.graph.input_of(node)}; an embedding or the loss does")
-        return self.values[node]
+        """Of an input by name, too."""
+        if node in self.values:
+            return self.values[node]
+        given = self.graph.input[self.graph.input_of(node)]
+        needs(not given.source, f"it reads the input {given.name}; an embedding or the loss does")
+        needs(given.dtype in OF_VALUES, f"it reads the input {given.name} as values: f32, bf16, u8 or bool")
+        return plain(Data(given.key, math.prod(given.rest)), shape_of(node))
+
+    def ids_of_logits(self, logits):
+        """An input of ids that are targets of logits."""
+        found = [self.graph.input_of(match.found.bound.get("targets", match.found.bound.get("ids"))) for match in self.matches.values()
+                 if match.pattern and match.pattern.row in ("CROSS_ENTROPY", "LOGP") and len(match.found.bound) > 1]
+        found = [key for key in found if key is not None] + [key for key, each in self.graph.input.items() if each.source == "targets"]
+        return next(iter(found), None)
 
     def weight(self, name):
         return Weight(self.bound[name])
@@ -110,7 +129,7 @@ def path_of(node, prefix):
 def reason_of(graph, node):
     """Why a node that the loss needs has no op."""
     if node in graph.inputs:
-        return f"the input {graph.inputs[node]} is read by another operation than an embedding or the loss"
+        return f"the input {graph.input[graph.inputs[node]].name} is read by another operation than an embedding or the loss"
     if node in graph.parameters:
         return f"the weight {graph.parameters[node]} is read by an operation that Penstock has not"
     if node.op == "placeholder":
@@ -120,6 +139,8 @@ def reason_of(graph, node):
     if graph.is_constant(node):
         return "a value that depends on no input"
     name = kind_of(node)
+    if name == "slice" and Call(node).value["step"] != 1:
+        return "every second sample or token; an input of 1 and -1 as a factor, and view(-1, 2).sum(-1), says which is which (--loss-group)"
     return REASONS.get(name, f"Penstock has no operation for {'aten.' if hasattr(node.target, '_schema') else ''}{name}")
 
 
@@ -132,9 +153,9 @@ def place_within(graph, node):
     return None
 
 
-def needed(graph, loss):
-    """The matches that the loss needs, and refusals of nodes without one."""
-    matches, refusals, todo = {}, {}, [(graph.strip(loss), loss)]
+def needed(graph, roots):
+    """The matches that these nodes need, and refusals of nodes without one."""
+    matches, refusals, todo = {}, {}, [(graph.strip(root), root) for root in reversed(roots)]
     while todo:
         node, reader = todo.pop()
         if node in matches or node in refusals:
@@ -170,11 +191,13 @@ def unread(found):
 
 def program_of(graph, scalings, shapes):
     """The ops of a graph whose output is the loss, or refusals. `shapes`: of the weights. `scalings`: attributes of ROPE_TABLE to try."""
-    program = Program(graph.sequence)
+    program = Program(graph.batch, graph.sequence)
     values = program.values
     loss = graph.nodes[-1].args[0][-1]
-    matches, refusals = needed(graph, loss)
+    terms, wrong = loss_terms(graph, loss)
+    matches, refusals = needed(graph, [term.node for term in terms] or operands_of(loss))
     maker = Maker(graph, program, values, {}, scalings, shapes)
+    maker.matches, maker.shapes = matches, {term.node: term.shape for term in terms if shape_of(term.node) != term.shape}
     for node in graph.nodes:
         if node not in matches:
             continue
@@ -188,23 +211,34 @@ def program_of(graph, scalings, shapes):
             values[node] = found.make(maker)
         except Refused as reason:
             refusals[node] = Refusal(place_of(node), str(reason))
-    refuse_after_loss(program, refusals, graph.strip(loss))
     order = {node: index for index, node in enumerate(graph.nodes)}
-    program.refusals = in_order(graph.refusals + [refusals[node] for node in sorted(refusals, key=order.get)])
+    program.refusals = in_order(graph.refusals + [refusals[node] for node in sorted(refusals, key=order.get)] + wrong)
+    if not program.refusals and not is_usual(terms):
+        try:
+            append_losses(program, graph, terms, values)
+        except Refused as reason:
+            program.refusals = reason.reasons
     if not program.refusals:
         refuse_parts(program)
     return program
 
 
-def refuse_after_loss(program, refusals, loss):
-    """The cross entropy is the last op."""
-    if not refusals and (not program.ops or program.ops[-1].row != "CROSS_ENTROPY"):
-        refusals[loss] = Refusal(place_of(loss), "a loss that is no cross entropy of the targets")
+def loss_terms(graph, loss):
+    """The terms of the loss; none, and refusals."""
+    try:
+        return terms_of(graph, loss), []
+    except Refused as reason:
+        return [], reason.reasons
+
+
+def operands_of(loss):
+    """What a loss that is refused reads: what is wrong there is said, too."""
+    return [read for read in loss.all_input_nodes if shape_of(read)] if isinstance(loss, torch.fx.Node) else []
 
 
 def refuse_parts(program):
     """Each output of an op has a reader."""
     readers = program.readers()
     for op in program.ops:
-        if len(op.widths) > 1 and any(Output(op, index) not in readers for index in range(len(op.widths))):
+        if op.row != "LOGP" and len(op.widths) > 1 and any(Output(op, index) not in readers for index in range(len(op.widths))):
             program.refusals.append(Refusal(op.place, "a part of a split that nothing reads"))

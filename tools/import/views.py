@@ -1,7 +1,9 @@
 """views.py: nodes that compute nothing, but say in which order the axes of a value are: transpositions and views."""
+from dataclasses import replace
+
 import layout
 from graph import VIEWS, Call, kind_of, shape_of
-from ops import needs, of_dims, plain
+from ops import needs, of_dims
 
 TRANSPOSED = "it reads the memory of a value whose heads are transposed"
 TRANSPOSITIONS = ("transpose", "swapaxes", "permute", "t", "numpy_T")
@@ -28,7 +30,9 @@ def transposed(maker):
 def viewed(maker):
     value = maker.values[maker.source]
     needs(value.repeat == 1, TRANSPOSED)
-    return plain(value.output, maker.shape) if value.is_plain else regrouped(value, maker.shape)
+    if value.is_plain:
+        return replace(value, shape=maker.shape, axes=tuple(range(len(maker.shape))), counts=())
+    return regrouped(value, maker.shape)
 
 
 def regrouped(value, shape):

@@ -29,14 +29,15 @@ def description_path(cfg):
     return os.path.splitext(cfg)[0] + ".json"
 
 
-def topology_text(cfg, source, sequence, frozen, loss_is_sum):
+def topology_text(cfg, source, sequence, frozen, loss_is_sum, group=1):
+    together = f" loss_group = {group};" if group > 1 else ""
     others = "  loss = \"cross_entropy_sum\";\n" if loss_is_sum else ""
     if frozen:
         others += "  frozen = [" + ", ".join(json.dumps(name) for name in frozen) + "];\n"
     return (f"# {source}, by penstock-import\n"
             f"model = {{\n  family = \"described\";\n  description = {json.dumps(os.path.basename(description_path(cfg)))};\n  sequence = {sequence};\n{others}}};\n"
             "pipeline = { ranks = 1; microbatches = 8; schedule = \"1f1b\"; };\n"
-            "batch = { microbatch = 1; };\n"
+            f"batch = {{ microbatch = {group};{together} }};\n"
             "optimizer = { learning_rate = 1e-4; steps = 1000; warmup_steps = 100; decay = \"cosine\"; };\n")
 
 

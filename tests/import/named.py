@@ -1,0 +1,171 @@
+"""named.py: modules with inputs and losses of their own, by --inputs and --loss."""
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+TOKENS, WIDTH, CLASSES, CHOICES = 40, 16, 11, 3
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = nn.Linear(WIDTH, 2 * WIDTH, bias=False), nn.Linear(2 * WIDTH, WIDTH, bias=False)
+
+    def forward(self, x):
+        return x + self.down(F.gelu(self.up(x)))
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(TOKENS, WIDTH)
+        self.layers = nn.ModuleList(Block() for _ in range(2))
+        self.logits, self.value, self.label, self.reward = (nn.Linear(WIDTH, width, bias=False) for width in (CLASSES, 1, 1, 1))
+
+    def forward(self, idx):
+        x = self.embed(idx)
+        for layer in self.layers:
+            x = layer(x)
+        return {"state": x, "heads": {name: getattr(self, name)(x) for name in ("logits", "value", "label", "reward")}}
+
+
+def model():
+    torch.manual_seed(6)
+    return Model()
+
+
+def shown(batch, sequence):
+    mask = torch.rand(batch, sequence) < 0.7
+    mask[:, 0] = True
+    return mask
+
+
+def regression_inputs(batch, sequence):
+    return {"idx": torch.randint(TOKENS, (batch, sequence), dtype=torch.int32), "value": torch.randn(batch, sequence), "old": torch.randn(batch, sequence),
+            "weight": torch.rand(batch, sequence), "state": torch.randn(batch, sequence, WIDTH).bfloat16(), "label": torch.randint(2, (batch, sequence), dtype=torch.uint8),
+            "mask": shown(batch, sequence), "kind": torch.randint(CLASSES, (batch, sequence))}
+
+
+def regression(output, value, old, weight, state, label, mask, kind):
+    """Masked MSE, BCE, weighted Huber, the value of PPO, weighted and smoothed tokens, z-loss."""
+    y, v, logits = (output["heads"][name].squeeze(-1) for name in ("label", "value", "logits"))
+    clipped = old + (v - old).clamp(-0.5, 0.5)
+    tokens = F.cross_entropy(logits.transpose(1, 2), kind, reduction="none")
+    return (
+        F.mse_loss(output["state"], state.float())
+        + F.binary_cross_entropy_with_logits(y, label.float(), weight=mask.float(), reduction="sum") / mask.sum().clamp(min=1)
+        + 0.25 * (F.huber_loss(v, value, reduction="none", delta=0.5) * weight).sum() / weight.sum()
+        + 0.5 * (torch.maximum((v - value) ** 2, (clipped - value) ** 2) * mask).sum() / mask.sum()
+        + 0.75 * F.cross_entropy(logits.flatten(0, 1), kind.flatten())
+        + (tokens * weight).sum() / (weight.sum() + 1e-8)
+        + 0.1 * F.cross_entropy(logits.flatten(0, 1), kind.flatten(), label_smoothing=0.1)
+        + 1e-2 * (logits.logsumexp(-1) ** 2).mean()
+    )
+
+
+def policy_inputs(batch, sequence):
+    sign = (1 - 2 * (torch.arange(batch) % 2)).float()[:, None].expand(batch, sequence).clone()
+    return {"idx": torch.randint(TOKENS, (batch, sequence)), "taken": torch.randint(CLASSES, (batch, sequence)), "old": -2 + torch.randn(batch, sequence),
+            "reference": -2 + torch.randn(batch, sequence), "advantage": torch.randn(batch, sequence), "mask": shown(batch, sequence), "sign": sign,
+            "teacher": torch.randint(CLASSES, (batch, sequence, CHOICES)), "probability": torch.rand(batch, sequence, CHOICES)}
+
+
+def taken_of(output, taken):
+    return output["heads"]["logits"].log_softmax(-1).gather(-1, taken.unsqueeze(-1)).squeeze(-1)
+
+
+def grpo(output, taken, old, reference, advantage, mask):
+    """Clipped, with a divergence; each sample has its mean."""
+    logp = taken_of(output, taken)
+    ratio, kl = (logp - old).exp(), reference - logp
+    surrogate = torch.minimum(ratio * advantage, ratio.clamp(0.8, 1.2) * advantage)
+    each = -surrogate + 0.1 * (kl.exp() - kl - 1)
+    return ((each * mask).sum(-1) / mask.sum(-1)).mean() - 0.1 * (surrogate * mask).sum() / mask.sum()
+
+
+def distilled(output, teacher, probability):
+    logp = output["heads"]["logits"].log_softmax(-1).gather(-1, teacher)
+    return -(probability * logp).sum(-1).mean()
+
+
+def dpo(output, taken, reference, mask, sign):
+    """Of pairs of samples, the first of which is preferred; and their rewards."""
+    chosen, given = (taken_of(output, taken) * mask * sign).sum(-1), (reference * mask * sign).sum(-1)
+    margin = (chosen - given).view(-1, 2).sum(-1)
+    reward = (output["heads"]["reward"].squeeze(-1) * sign * mask).sum(-1).view(-1, 2).sum(-1)
+    return -F.logsigmoid(0.2 * margin).mean() - F.logsigmoid(reward).mean()
+
+
+def smoothed(output, targets):
+    """Of token files."""
+    logits = output["heads"]["logits"]
+    return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), label_smoothing=0.1) + 1e-3 * (logits.logsumexp(-1) ** 2).mean()
+
+
+# ---- masks of keys, samples without tokens ----
+
+class Encoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.head = nn.Embedding(TOKENS, WIDTH), nn.Linear(WIDTH, CLASSES)
+        self.encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(WIDTH, 2, 24, batch_first=True), 2)
+
+    def forward(self, tokens, shown):
+        return self.head(self.encoder(self.embed(tokens), src_key_padding_mask=~shown))
+
+
+def encoder():
+    torch.manual_seed(7)
+    return Encoder()
+
+
+def encoder_inputs(batch, sequence):
+    return {"tokens": torch.randint(TOKENS, (batch, sequence)), "shown": shown(batch, sequence), "labels": torch.randint(CLASSES, (batch, sequence))}
+
+
+def regressor():
+    torch.manual_seed(8)
+    module = nn.Sequential(nn.Linear(6, WIDTH), *(Block() for _ in range(2)), nn.Linear(WIDTH, 2))
+    module.forward = lambda x: nn.Sequential.forward(module, x)
+    return module
+
+
+def regressor_inputs(batch, sequence):
+    return {"x": torch.randn(batch, 6), "y": torch.randn(batch, 2), "kind": torch.randint(2, (batch,), dtype=torch.uint8)}
+
+
+def squares(output, y):
+    return F.mse_loss(output, y)
+
+
+def classes(output, kind):
+    return F.cross_entropy(output, kind.long())
+
+
+# ---- what is refused ----
+
+def pairs(output, taken, mask):
+    reward = (taken_of(output, taken) * mask).sum(-1)
+    #> an input of 1 and -1
+    return -F.logsigmoid(reward[0::2] - reward[1::2]).mean()
+
+
+def contrastive(output, mask):
+    x = output["state"][:, 0]
+    #> a product of two values other than attention, as a contrastive loss has
+    return -(x @ x.T).log_softmax(-1).diagonal().mean()
+
+
+def whole_teacher(output, probability):
+    #> log-probabilities of a whole vocabulary
+    return -(output["heads"]["logits"].log_softmax(-1) * probability.sum(-1, keepdim=True)).sum(-1).mean()
+
+
+def balance(output, mask):
+    #> Penstock has no operation for aten.mean
+    return output["heads"]["logits"].mean((0, 1)).square().sum()
+
+
+def whole_sum(output, mask):
+    #> a loss over another number than that of the samples
+    return (output["heads"]["value"].squeeze(-1) * mask).sum()
