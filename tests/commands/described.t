@@ -121,7 +121,7 @@ sed 's/"source": "[^"]*"/"config": {"model_type": "nano", "n_embd": 48}/' "$mode
 plan -s model.description="$scratch/config.json" | grep -A 3 '\.config_json =' >"$scratch/config"
 ok "config is the checkpoints' config.json" grep -q '"  .*n_embd.*: 48' "$scratch/config"
 "$gen" --list-ops >"$scratch/ops"
-is "each row has a line with its name first" "$(grep -c '^[A-Z_]* .*->.* {.*} .' "$scratch/ops") $(wc -l <"$scratch/ops" | tr -d ' ')" "30 30"
+is "each row has a line with its name first" "$(grep -c '^[A-Z_0-9]* .*->.* {.*} .' "$scratch/ops") $(wc -l <"$scratch/ops" | tr -d ' ')" "30 30"
 is "with its operands and attributes" "$(sed -n 's/^\(RMSNORM .*}\) .*/\1/p' "$scratch/ops")" "RMSNORM x[rows,width] gain?[width] -> y[rows,width] { epsilon offset? width? }"
 cat >"$scratch/planned.cfg" <<END_OF_PLAN
 model = { family = "described"; description = "nano.json"; sequence = 16; };

@@ -53,7 +53,7 @@ def ops_of(unit, number, weight_names, data):
             else:
                 operands.append(None if operand is None else known[operand])
         wanted = wanted_name(op, weights)
-        outputs = ["qkv"[index] for index in range(3)] if len(op.widths) == 3 else [wanted]
+        outputs = ["qkv"[index] for index in range(3)] if len(op.widths) == 3 else [wanted] * len(op.widths)
         made = [namer.name(output) for output in outputs]
         known.update({Output(op, index): name for index, name in enumerate(made)})
         lines.append([op.row, operands, tidy(op.attributes), made, *([str(op.place)] if op.place else [])])
