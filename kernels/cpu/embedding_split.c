@@ -113,12 +113,19 @@ static void move_unequal(const struct pen_call *call, size_t count, bool joins,
   move_parts(call, count, joins, call->dim[0] * call->dim[1], call->dim + 3, element_bytes);
 }
 
-#define MOVES(name, move, ...)                                                             \
-  void pen_##name(const struct pen_call *call) { move(call, __VA_ARGS__, sizeof(float)); } \
-  void pen_##name##_bf16(const struct pen_call *call) { move(call, __VA_ARGS__, sizeof(uint16_t)); }
-MOVES(split, move_equal, false)
-MOVES(split_dx, move_equal, true)
-MOVES(split_2, move_unequal, 2, false)
-MOVES(join_2, move_unequal, 2, true)
-MOVES(split_3, move_unequal, 3, false)
-MOVES(join_3, move_unequal, 3, true)
+void pen_split(const struct pen_call *call) { move_equal(call, false, sizeof(float)); }
+void pen_split_bf16(const struct pen_call *call) { move_equal(call, false, sizeof(uint16_t)); }
+void pen_split_dx(const struct pen_call *call) { move_equal(call, true, sizeof(float)); }
+void pen_split_dx_bf16(const struct pen_call *call) { move_equal(call, true, sizeof(uint16_t)); }
+void pen_split_2(const struct pen_call *call) { move_unequal(call, 2, false, sizeof(float)); }
+void pen_split_2_bf16(const struct pen_call *call) {
+  move_unequal(call, 2, false, sizeof(uint16_t));
+}
+void pen_join_2(const struct pen_call *call) { move_unequal(call, 2, true, sizeof(float)); }
+void pen_join_2_bf16(const struct pen_call *call) { move_unequal(call, 2, true, sizeof(uint16_t)); }
+void pen_split_3(const struct pen_call *call) { move_unequal(call, 3, false, sizeof(float)); }
+void pen_split_3_bf16(const struct pen_call *call) {
+  move_unequal(call, 3, false, sizeof(uint16_t));
+}
+void pen_join_3(const struct pen_call *call) { move_unequal(call, 3, true, sizeof(float)); }
+void pen_join_3_bf16(const struct pen_call *call) { move_unequal(call, 3, true, sizeof(uint16_t)); }

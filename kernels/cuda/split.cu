@@ -6,13 +6,13 @@
 namespace {
 
 template <class T>
-struct parts {
+struct row_parts {
   T *at[3];
   int first[4]; /* column of each part, and past the last */
 };
 
 template <class T, int N, bool JOINS>
-__global__ void __launch_bounds__(THREADS) move(T *x, parts<T> part, int64_t count) {
+__global__ void __launch_bounds__(THREADS) move(T *x, row_parts<T> part, int64_t count) {
   const int64_t thread = (int64_t)blockIdx.x * THREADS + threadIdx.x;
   if (thread >= count) return;
   const int in_row = part.first[3] / N;
@@ -29,7 +29,7 @@ __global__ void __launch_bounds__(THREADS) move(T *x, parts<T> part, int64_t cou
 /* `rows` rows of parts that are so wide. */
 template <class T, bool JOINS>
 void move_parts(const struct pen_call *call, int count, int64_t rows, const int64_t *width) {
-  parts<T> part = {};
+  row_parts<T> part = {};
   bool wide = true;
   for (int k = 0; k < 3; k++) {
     part.first[k + 1] = part.first[k] + (k < count ? (int)width[k] : 0);

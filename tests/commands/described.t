@@ -121,7 +121,7 @@ sed 's/"source": "[^"]*"/"config": {"model_type": "nano", "n_embd": 48}/' "$mode
 plan -s model.description="$scratch/config.json" | grep -A 3 '\.config_json =' >"$scratch/config"
 ok "config is the checkpoints' config.json" grep -q '"  .*n_embd.*: 48' "$scratch/config"
 "$gen" --list-ops >"$scratch/ops"
-is "each row has a line with its name first" "$(grep -c '^[A-Z_]* .*->.* {.*} .' "$scratch/ops")" "$(grep -c . "$scratch/ops")"
+is "each row has a line with its name first" "$(grep -c '^[A-Z_0-9]* .*->.* {.*} .' "$scratch/ops")" "$(grep -c . "$scratch/ops")"
 is "with its operands and attributes" "$(sed -n 's/^\(RMSNORM .*}\) .*/\1/p' "$scratch/ops")" "RMSNORM x[rows,width] gain?[width] -> y[rows,width] { epsilon offset? width? }"
 gelu='\["GELU", \["fb"\], {}, \["g"\]\]'
 sed 's/'"$gelu"'/["GELU", ["fb"], {}, ["a"]], ["ADD", ["a", "a"], {}, ["g"]]/' "$models/nano.json" >"$scratch/once.json"

@@ -14,7 +14,7 @@ cd "$scratch" || exit 1
 status() { cat "$1.status"; }
 
 # ---- what is imported, and refused: one process for all ----
-trained="nano written_out odd llama gpt2 gemma3 olmo2" checked="mistral qwen2 qwen3 programs standard" folders="bare scaled"
+trained="nano written_out odd llama gpt2 gemma3 olmo2" checked="mistral qwen2 qwen3 programs standard parts phi3 gpt_neox stablelm phi" folders="bare scaled"
 for name in $trained $checked; do
   options=
   test $name != odd || options="--loss odd_loss"
@@ -155,7 +155,7 @@ is "nearly what there is: refused" "$(for name in $disturbed; do
 done)" ""
 is "without a disturbance it is imported" "$(status other_nothing)" 0
 is "the comparison finds each change of a description" "$(cat changes)" "8 changes
-10 changes"
+12 changes"
 matches "a model without layers" "$(status no_flat) $(cat no_flat.err)" "65 *no layers: *"
 is "nothing is written" "$(ls -d no_* | grep -v '\.err$\|\.out$\|\.status$')" ""
 matches "an exception of the user's" "$(status raises) $(cat raises.err)" "65 *refused.py*ValueError: of the user"

@@ -32,6 +32,8 @@ TABLES = {
 }
 TURNS = {
     "halves_swapped": lambda low, high, cos, sin: torch.cat((high * cos + low * sin, low * cos - high * sin), -1),
+    "halves_between": lambda low, high, cos, sin: torch.stack((low * cos - high * sin, high * cos + low * sin), -1).flatten(-2),
+    "half_left": lambda low, high, cos, sin: torch.cat((low * cos - high * sin, high), -1),
     "no_minus": lambda low, high, cos, sin: torch.cat((low * cos + high * sin, high * cos + low * sin), -1),
 }
 GATES = {

@@ -85,23 +85,25 @@ def written_out():
 
 
 class Rotary(nn.Module):
-    """A block of another style: norms without a module, rotations by halves, attention and a squared ReLU side by side, residuals in the parent."""
+    """A block of another style: norms without a module or a gain, rotations of half a head, attention and a squared ReLU side by side, residuals in the parent."""
 
     def __init__(self, heads=4):
         super().__init__()
         self.gain, self.scale, self.heads = nn.Parameter(torch.rand(WIDTH)), nn.Parameter(torch.rand(WIDTH)), heads
         self.q, self.k, self.v, self.o = (nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(4))
         self.up, self.down = nn.Linear(WIDTH, 3 * WIDTH, bias=False), nn.Linear(3 * WIDTH, WIDTH, bias=False)
-        self.register_buffer("frequency", 500.0 ** -(torch.arange(0, WIDTH // heads, 2) / (WIDTH // heads)))
+        self.register_buffer("frequency", 500.0 ** -(torch.arange(0, WIDTH // heads, 4) / (WIDTH // heads)))
 
     def turn(self, x):
         angle = torch.outer(torch.arange(x.shape[1]), self.frequency)[:, None]
-        low, high = x.chunk(2, -1)
-        return torch.cat((low * angle.cos() - high * angle.sin(), high * angle.cos() + low * angle.sin()), -1)
+        turning, rest = x.chunk(2, -1)
+        low, high = turning.chunk(2, -1)
+        return torch.cat((low * angle.cos() - high * angle.sin(), high * angle.cos() + low * angle.sin(), rest), -1)
 
     def forward(self, x):
         n = x / torch.sqrt((x * x).mean(-1, keepdim=True) + 1e-4) * self.gain
         q, k, v = (product(n).unflatten(-1, (self.heads, -1)) for product in (self.q, self.k, self.v))
+        q, k = (F.rms_norm(each, each.shape[-1:], eps=1e-6) for each in (q, k))
         y = F.scaled_dot_product_attention(self.turn(q).transpose(1, 2), self.turn(k).transpose(1, 2), v.transpose(1, 2), is_causal=True, scale=0.2)
         return self.scale * (self.o(y.transpose(1, 2).flatten(2)) + self.down(F.relu(self.up(n)).square()))
 
@@ -127,6 +129,61 @@ def odd():
 
 def odd_loss(output, tokens, targets):
     return F.cross_entropy(output.transpose(1, 2), targets, reduction="sum")
+
+
+# ---- parts ----
+
+class Parts(nn.Module):
+    """Norms without weights, rotations of adjacent elements in several ways, parts of any width."""
+
+    class Layer(nn.Module):
+        def __init__(self, turn, rotated, heads=4):
+            super().__init__()
+            self.turn, self.rotated, self.heads = turn, rotated, heads
+            self.norm, self.last = nn.LayerNorm(WIDTH, bias=False), nn.LayerNorm(2 * WIDTH, elementwise_affine=False)
+            self.qkv, self.o = nn.Linear(WIDTH, 2 * WIDTH, bias=False), nn.Linear(WIDTH, WIDTH, bias=False)
+            self.up, self.down = nn.Linear(WIDTH, 5 * WIDTH, bias=False), nn.Linear(2 * WIDTH + WIDTH // 2, WIDTH, bias=False)
+
+        def forward(self, x):
+            n = self.norm(x)
+            q, k, v = (each.unflatten(-1, (-1, WIDTH // self.heads)).transpose(1, 2) for each in self.qkv(n).split((WIDTH, WIDTH // 2, WIDTH // 2), -1))
+            frequency = 100.0 ** -(torch.arange(0, self.rotated, 2) / self.rotated)
+            angle = torch.outer(torch.arange(x.shape[1]), frequency)
+            q, k = (self.turn(each, angle.cos(), angle.sin()) for each in (q, k))
+            y = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+            (gate, up), (more, rest) = (each.split((2 * WIDTH, WIDTH // 2), -1) for each in self.up(n).unflatten(-1, (2, -1)).unbind(2))
+            return x + self.o(y.transpose(1, 2).flatten(2)) + self.down(torch.cat((self.last(gate) * more, rest), -1)) * up.mean(-1, keepdim=True)
+
+    def every_second(x, cos, sin):
+        turned = torch.stack((-x[..., 1::2], x[..., ::2]), -1).flatten(-2)
+        return x * cos.repeat_interleave(2, -1) + turned * sin.repeat_interleave(2, -1)
+
+    def as_pairs(x, cos, sin):
+        one, other = x.unflatten(-1, (-1, 2)).unbind(-1)
+        return torch.stack((one * cos - other * sin, other * cos + one * sin), -1).flatten(-2)
+
+    def by_complex(x, cos, sin):
+        turn = torch.complex(cos, sin)
+        return torch.view_as_real(torch.view_as_complex(x.float().reshape(*x.shape[:-1], -1, 2)) * turn).flatten(3).type_as(x)
+
+    def first_four(x, cos, sin):
+        return torch.cat((Parts.every_second(x[..., :4], cos, sin), x[..., 4:]), -1)
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.out = nn.Embedding(TOKENS, WIDTH), nn.Linear(WIDTH, TOKENS)
+        self.layers = nn.ModuleList(Parts.Layer(*of) for of in ((Parts.every_second, 8), (Parts.as_pairs, 8), (Parts.by_complex, 8), (Parts.first_four, 4)))
+
+    def forward(self, tokens):
+        x = F.layer_norm(self.table(tokens), (WIDTH,))
+        for layer in self.layers:
+            x = layer(x)
+        return self.out(x)
+
+
+def parts():
+    torch.manual_seed(5)
+    return Parts()
 
 
 # ---- element by element ----
@@ -271,3 +328,19 @@ def qwen3():
 
 def olmo2():
     return of_transformers("Olmo2")
+
+
+def phi3():
+    return of_transformers("Phi3", num_hidden_layers=1)
+
+
+def gpt_neox():
+    return of_transformers("GPTNeoX", num_hidden_layers=1, rope_parameters={"rope_theta": 1e4, "rope_type": "default", "partial_rotary_factor": 0.5})
+
+
+def stablelm():
+    return of_transformers("StableLm", num_hidden_layers=1, rope_parameters={"rope_theta": 1e4, "rope_type": "default", "partial_rotary_factor": 0.25})
+
+
+def phi():
+    return of_transformers("Phi", num_hidden_layers=1, rope_parameters={"rope_theta": 1e4, "rope_type": "default", "partial_rotary_factor": 0.5})

@@ -73,7 +73,7 @@ def rope_table(cos, sin, half, scalings):
     if cos.shape[-1] == 2 * half:
         needs(torch.equal(cos[:, :half], cos[:, half:]) and torch.equal(sin[:, :half], sin[:, half:]), "rotations that are not of two halves")
     cos, sin = cos[:, :half].double(), sin[:, :half].double()
-    needs(cos.shape[-1] == half and len(cos) > 1, "rotations of another part than the whole head")
+    needs(cos.shape[-1] == half and len(cos) > 1, "rotations of another part of a head than what turns")
     scale = float(cos[0].mean())
     frequency = torch.atan2(sin[1], cos[1])
     check_table(cos, sin, frequency, scale)

@@ -56,7 +56,7 @@ def ops_of(unit, number, weight_names, data):
             else:
                 operands.append(None if operand is None else known[operand])
         wanted = wanted_name(op, weights)
-        outputs = {3: ["q", "k", "v"], 2: ["logp", "lse"]}.get(len(op.widths), [wanted])
+        outputs = ["q", "k", "v"] if len(op.widths) == 3 else ["logp", "lse"] if op.row == "LOGP" else [wanted] * len(op.widths)
         made = [namer.name(output) for output in outputs]
         known.update({Output(op, index): name for index, name in enumerate(made)})
         lines.append([op.row, operands, tidy(op.attributes), made, *([str(op.place)] if op.place else [])])

@@ -16,14 +16,31 @@ def added(y, addend):
     return y if addend is None else y + addend
 
 
-def rms_norm(at, x, gain):
-    x = heads(x, gain.numel())
-    return (x * torch.rsqrt(x.square().mean(-1, keepdim=True) + at["epsilon"]) * (gain + at.get("offset", 0))).flatten(2)
+def normed(at, x, *weights):
+    """In parts that are as long as the weights, or as said."""
+    return heads(x, next((weight.numel() for weight in weights if weight is not None), at.get("width", x.shape[-1])))
 
 
-def layer_norm(at, x, gain, bias):
-    x = heads(x, gain.numel())
-    return F.layer_norm(x, gain.shape, gain, bias, at["epsilon"]).flatten(2)
+def rms_norm(at, x, gain=None):
+    x = normed(at, x, gain)
+    return (x * torch.rsqrt(x.square().mean(-1, keepdim=True) + at["epsilon"]) * ((1.0 if gain is None else gain) + at.get("offset", 0))).flatten(2)
+
+
+def layer_norm(at, x, gain=None, bias=None):
+    x = normed(at, x, gain, bias)
+    return F.layer_norm(x, x.shape[-1:], gain, bias, at["epsilon"]).flatten(2)
+
+
+def sizes_of(at):
+    return [at[name] for name in ("first", "second", "third") if name in at]
+
+
+def split(at, x):
+    return [part.flatten(2) for part in heads(x, sum(sizes_of(at))).split(sizes_of(at), -1)]
+
+
+def join(at, *parts):
+    return torch.cat([heads(part, size) for part, size in zip(parts, sizes_of(at))], -1).flatten(2)
 
 
 def rope_table(at):
@@ -41,8 +58,11 @@ def rope(at, x, table, starts):
     position = torch.arange(x.shape[1], dtype=torch.float32)
     angle = (position[:, None] * frequency)[:, None]
     cos, sin = angle.cos() * scale, angle.sin() * scale
-    low, high = heads(x, at["head_dim"]).chunk(2, -1)
-    return torch.cat((low * cos - high * sin, high * cos + low * sin), -1).flatten(2)
+    x, rotated = heads(x, at["head_dim"]), 2 * len(frequency)
+    turning, rest = x[..., :rotated], x[..., rotated:]
+    low, high = (turning[..., ::2], turning[..., 1::2]) if at.get("pairs") else turning.chunk(2, -1)
+    turned = low * cos - high * sin, high * cos + low * sin
+    return torch.cat((torch.stack(turned, -1).flatten(-2) if at.get("pairs") else torch.cat(turned, -1), rest), -1).flatten(2)
 
 
 def attention(at, q, k, v, starts):
@@ -113,8 +133,11 @@ FORMULAS = {
     "RMSNORM": rms_norm,
     "LAYERNORM": layer_norm,
     "SPLIT": lambda at, x: x.chunk(3, -1),
+    **dict.fromkeys(("SPLIT_2", "SPLIT_3"), split),
+    **dict.fromkeys(("JOIN_2", "JOIN_3"), join),
     "ROPE_TABLE": rope_table,
     "ROPE": rope,
+    "ROPE_PART": rope,
     "ATTENTION": attention,
     "ATTENTION_FULL": attention_full,
     "SWIGLU": lambda at, gate, up: gate * torch.sigmoid(gate) * up,

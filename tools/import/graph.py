@@ -184,8 +184,16 @@ class Graph:
 
     def strip(self, node):
         """The node that computes what this one is."""
-        while kind_of(node) and node not in self.constant and (kind_of(node) in NO_OPS or self.is_same(node)):
-            node = node.args[0] if kind_of(node) != "getitem" else node.args[0].args[0][node.args[1]]
+        while kind_of(node) and node not in self.constant:
+            if kind_of(node) == "cat":
+                parts = [part for part in node.args[0] if math.prod(shape_of(part))]
+                if len(parts) != 1:
+                    return node
+                node = parts[0]  # the others have no elements
+            elif kind_of(node) in NO_OPS or self.is_same(node):
+                node = node.args[0] if kind_of(node) != "getitem" else node.args[0].args[0][node.args[1]]
+            else:
+                return node
         return node
 
     def is_same(self, node):
@@ -276,6 +284,27 @@ class Graph:
         if kind == "slice" and call.value["step"] != 1:
             return None
         return source, axis, start % extent if start else 0, shape_of(node)[axis], extent, True
+
+
+    def every_second(self, node, first):
+        """What a node has elements first, first + 2, ... of the last dim of: by a slice, or as one of each pair; None: it has others."""
+        node = self.strip(node) if isinstance(node, torch.fx.Node) else node
+        if kind_of(node) == "slice":
+            value = Call(node).value
+            extent = shape_of(node.args[0])[-1]
+            is_whole = value["end"] is None or value["end"] >= extent
+            return node.args[0] if (value["dim"], value["start"] or 0, value["step"]) == (-1, first, 2) and is_whole and extent % 2 == 0 else None
+        known = self.part(node) if isinstance(node, torch.fx.Node) and kind_of(node) else None
+        if known is None or known[1:] != (-1, first, 1, 2, False):
+            return None
+        return self.paired(known[0])
+
+    def paired(self, node):
+        """What a node has the adjacent elements of as a last dim of 2; None: it has others."""
+        node = self.strip(node) if isinstance(node, torch.fx.Node) else node
+        before = self.strip(node.args[0]) if kind_of(node) in VIEWS else None
+        is_paired = before is not None and shape_of(node)[-1] == 2 and shape_of(before)[:-1] == shape_of(node)[:-2]
+        return before if is_paired else None
 
 
 def keeps_values(node):

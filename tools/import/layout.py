@@ -23,6 +23,8 @@ def operands_of(maker, **given):
             operands.append(None)
         elif name in given:
             operands.append(given[name])
+        elif name[0] == "." and name not in maker.bound:
+            operands.append(None)
         else:
             operands.append(maker.weight(name) if name[0] == "." else maker.value(name).output)
     return operands
@@ -46,11 +48,15 @@ def product(maker):
 
 
 def norm(maker):
-    """Over the last dim, of which the gain has the extent."""
-    x = maker.value("x")
-    needs(x.last_is_last, "a norm over another dim than the last")
-    needs(maker.weight_shape(".gain") == (x.shape[-1],), "a gain that is not as long as the last dim")
-    return replace(x, output=maker.add(operands_of(maker), maker.attributes()))
+    """Over the last dim, of which gain and bias have the extent."""
+    x, width = maker.value("x"), maker.shape[-1]
+    weights = [name for name in (".gain", ".bias") if name in maker.bound]
+    needs(x.last_is_last and tuple(maker.call.value.get("normalized_shape", [width])) == (width,),
+          "a norm over another dim than the last")
+    for name in weights:
+        needs(maker.weight_shape(name) == (width,), f"a {name[1:]} that is not as long as the last dim")
+    said = {} if weights or width == x.output.width else {"width": width}
+    return replace(x, output=maker.add(operands_of(maker), {**maker.attributes(), **said}))
 
 
 def elementwise(maker):
@@ -189,14 +195,24 @@ def heads_of(maker, name, axes):
     return value
 
 
-def rotation(maker):
+def rotation(maker, pairs=False):
     x = maker.value("x")
     needs(len(x.shape) == 4 and x.repeat == 1 and not x.counts, "rotary positions of another value than (batch, sequence, heads, head_dim)")
     heads_of(maker, "x", HEADS_FIRST if x.axes == HEADS_FIRST else (0, 1, 2, 3))
-    halves = x.shape[-1] // 2
-    cos, sin = (in_memory_order(x, maker.constant(name)) for name in ("@cos", "@sin"))
-    table = Table(constants.rope_table(cos, sin, halves, maker.scalings))
-    return replace(x, output=maker.add([x.output, table, Data("starts")], {"heads": x.shape[2], "head_dim": x.shape[3]}))
+    rotated = maker.bound.get("#rotated", x.shape[-1])
+    needs(maker.shape == x.logical and rotated % 2 == 0, "rotations that do not leave a head as it was")
+    turn = maker.constant("@turn") if "@turn" in maker.bound else None
+    cos, sin = (in_memory_order(x, table) for table in ((maker.constant("@cos"), maker.constant("@sin")) if turn is None else (turn.real, turn.imag)))
+    if pairs and cos.shape[-1] == rotated:
+        cos, sin = (torch.cat((table[:, ::2], table[:, 1::2]), -1) for table in (cos, sin))
+    table = Table(constants.rope_table(cos, sin, rotated // 2, maker.scalings))
+    attributes = {"heads": x.shape[2], "head_dim": x.shape[3], **({"pairs": 1} if pairs else {})}
+    return replace(x, output=maker.add([x.output, table, Data("starts")], attributes))
+
+
+def rotation_of_pairs(maker):
+    """Of elements side by side; a table has an angle for each pair, or for each element."""
+    return rotation(maker, True)
 
 
 def in_memory_order(x, constant):
@@ -341,18 +357,36 @@ def log_sum(maker):
     return plain(Output(log_probabilities(maker, logits_of(maker), key).op, 1), maker.shape)
 
 
+def said_of(sizes, groups):
+    return {**dict(zip(("first", "second", "third"), sizes)), **({"groups": groups} if groups > 1 else {})}
+
+
+def join(maker):
+    """Parts of each token, or of each block of its columns, side by side."""
+    values = [maker.value(name) for name in maker.pattern.operands.split()]
+    at = maker.call.value["dim"] + len(maker.shape)
+    needs(all(value.is_plain for value in values), "it reads a value whose heads are transposed")
+    needs(at >= 2, "parts of another dim than the columns of a token")
+    groups, inner = math.prod(maker.shape[2:at]), math.prod(maker.shape[at + 1:])
+    return plain(maker.add([value.output for value in values], said_of([value.shape[at] * inner for value in values], groups)), maker.shape)
+
+
 def split_part(maker, source, axis, start, length, extent, remains):
-    """One of three equal parts of each token."""
+    """One of two or three parts of each token, or of each block of its columns."""
     value = maker.values[source]
     at = value.axes[axis]
     needs(not value.counts, "a part of a dim of several")
-    needs(3 * length == extent and start % length == 0 and value.repeat == 1,
-          f"columns {start} to {start + length} of {extent}: Penstock splits into three equal parts")
-    needs(all(extent == 1 for extent in value.shape[2:at]) and at >= 2, "parts of each head: Penstock splits the columns of a token")
-    width = value.output.width // 3
-    key = value.output
+    needs(value.repeat == 1 and at >= 2, "parts of another dim than the columns of a token")
+    bounds = maker.bounds_of(source, axis)
+    whole = bounds[0][0] == 0 and bounds[-1][1] == extent and all(one[1] == other[0] for one, other in zip(bounds, bounds[1:]))
+    needs(whole and len(bounds) in (2, 3), f"columns {start} to {start + length} of {extent}: Penstock splits into two or three parts, each of which is read")
+    groups, inner = math.prod(value.shape[2:at]), math.prod(value.shape[at + 1:])
+    sizes = [(end - begin) * inner for begin, end in bounds]
+    key = (value.output, groups, *sizes)
     if key not in maker.splits:
-        maker.splits[key] = maker.add([value.output], {}, row="SPLIT", widths=[width] * 3).op
+        equal = groups == 1 and len(set(sizes)) == 1 and len(sizes) == 3
+        said = {} if equal else said_of(sizes, groups)
+        maker.splits[key] = maker.add([value.output], said, row="SPLIT" if equal else f"SPLIT_{len(sizes)}", widths=[groups * size for size in sizes]).op
     shape = value.shape[:at] + ((length,) if remains else ()) + value.shape[at + 1:]
     axes = tuple(other - (other > at and not remains) for other in value.axes if remains or other != at)
-    return Value(Output(maker.splits[key], start // length), shape, axes)
+    return Value(Output(maker.splits[key], bounds.index((start, start + length))), shape, axes)

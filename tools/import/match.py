@@ -10,7 +10,9 @@ An expression is written as plain Python:
     1.0, True, None          that argument
     Either(E, E)             one of these
     Word("tanh")             that text
-    Part(0, 2, "x")          the first of two equal parts of the last dim of x
+    Part(0, 2, E)            the first of two equal parts of the last dim of what E is
+    Leading("x")             the first elements of the last dim of x; "#rotated" is their number. Trailing("x"): those after them
+    Every(0, "x")            of the last dim of x elements 0, 2, 4, ...; Every(1, "x"): 1, 3, 5, ...; Pairs("x"): these two as a last dim of 2
 """
 from dataclasses import dataclass, field
 
@@ -36,7 +38,28 @@ class Word:
 class Part:
     index: int
     count: int
+    source: object
+
+
+@dataclass
+class Leading:
     source: str
+
+
+@dataclass
+class Trailing:
+    source: str
+
+
+@dataclass
+class Every:
+    first: int
+    source: object
+
+
+@dataclass
+class Pairs:
+    source: object
 
 
 @dataclass
@@ -64,6 +87,11 @@ def match(graph, expression, value, found):
         return found if value == expression.text else None
     if isinstance(expression, Part):
         return match_part(graph, expression, value, found)
+    if isinstance(expression, (Leading, Trailing)):
+        return match_end(graph, expression, value, found)
+    if isinstance(expression, (Every, Pairs)):
+        source = graph.every_second(value, expression.first) if isinstance(expression, Every) else graph.paired(value)
+        return None if source is None else match(graph, expression.source, source, found)
     if isinstance(expression, list):
         return match_list(graph, expression, value, found)
     if isinstance(expression, tuple):
@@ -127,7 +155,19 @@ def match_part(graph, part, value, found):
     source, axis, start, length, extent, remains = known
     if axis != -1 or not remains or length * part.count != extent or start != part.index * length:
         return None
-    return match_name(graph, part.source, source, found)
+    return match(graph, part.source, source, found)
+
+
+def match_end(graph, end, value, found):
+    known = graph.part(graph.strip(value)) if isinstance(value, torch.fx.Node) else None
+    if known is None:
+        return None
+    source, axis, start, length, extent, remains = known
+    leads = isinstance(end, Leading)
+    if axis != -1 or not remains or (start != 0 if leads else start + length != extent):
+        return None
+    found = match_name(graph, "#rotated", length if leads else start, found)
+    return found and match_name(graph, end.source, source, found)
 
 
 def match_call(graph, expression, value, found):

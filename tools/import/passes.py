@@ -4,7 +4,7 @@ from ops import Output, Table, Weight
 from refusal import Refusal
 
 PRODUCTS = {"LINEAR": 2, "AFFINE": 3}  # the operand that is added
-BEFORE_ATTENTION = ("BIAS", "RMSNORM", "LAYERNORM", "ROPE", "SCALE")
+BEFORE_ATTENTION = ("BIAS", "RMSNORM", "LAYERNORM", "ROPE", "ROPE_PART", "SCALE")
 
 
 def add_residuals(program):

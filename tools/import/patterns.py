@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Callable
 
 import layout
-from match import Either, Part, Word
+from match import Either, Every, Leading, Pairs, Part, Trailing, Word
 
 
 @dataclass(frozen=True)
@@ -44,13 +44,19 @@ GELU = Either(
 SILU = Either(("silu", "x"), ("mul", "x", ("sigmoid", "x")))
 
 
-def of_gate(activation):
-    """The same expression of the name gate."""
-    if isinstance(activation, Either):
-        return Either(*map(of_gate, activation.expressions))
-    if isinstance(activation, tuple):
-        return tuple(map(of_gate, activation))
-    return "gate" if activation == "x" else activation
+def of(other, expression):
+    """The same expression of another value than x."""
+    if isinstance(expression, Either):
+        return Either(*(of(other, each) for each in expression.expressions))
+    if isinstance(expression, (tuple, list)):
+        return type(expression)(of(other, each) for each in expression)
+    if isinstance(expression, Part):
+        return Part(expression.index, expression.count, of(other, expression.source))
+    if isinstance(expression, Every):
+        return Every(expression.first, of(other, expression.source))
+    if isinstance(expression, Pairs):
+        return Pairs(of(other, expression.source))
+    return other if expression == "x" else expression
 
 
 # ---- positions ----
@@ -58,6 +64,29 @@ TURNED = ("cat", [("neg", Part(1, 2, "x")), Part(0, 2, "x")], -1)
 ROTATED = ("add", ("mul", "x", "@cos"), ("mul", TURNED, "@sin"))
 ROTATED_HALVES = ("cat", [("sub", ("mul", Part(0, 2, "x"), "@cos"), ("mul", Part(1, 2, "x"), "@sin")),
                           ("add", ("mul", Part(1, 2, "x"), "@cos"), ("mul", Part(0, 2, "x"), "@sin"))], -1)
+
+
+def flat(pairs):
+    return Either(("reshape|view|_unsafe_view", pairs, "_"), ("flatten", pairs, "_", "_"))
+
+
+def stacked(one, other):
+    return flat(("stack", [one, other], -1))
+
+
+ROTATED_PAIRS = Either(
+    ("add", ("mul", "x", "@cos"), ("mul", stacked(("neg", Every(1, "x")), Every(0, "x")), "@sin")),
+    stacked(("sub", ("mul", Every(0, "x"), "@cos"), ("mul", Every(1, "x"), "@sin")), ("add", ("mul", Every(1, "x"), "@cos"), ("mul", Every(0, "x"), "@sin"))),
+    flat(("view_as_real", ("mul", ("view_as_complex", Pairs("x")), "@turn"))),
+)
+
+
+def of_part(rotated):
+    """Of the first elements of each head, with the others after them."""
+    return ("cat", [of(Leading("x"), rotated), Trailing("x")], -1)
+
+
+ROTATED_PART = Either(of_part(ROTATED), of_part(ROTATED_HALVES), ("cat", [*of(Leading("x"), ROTATED_HALVES)[1], Trailing("x")], -1))
 
 # ---- attention, written out ----
 PRODUCT = ("matmul|bmm", "q", "k")
@@ -85,14 +114,20 @@ PATTERNS = (
     Pattern("AFFINE", ("add", ("matmul|mm", "x", ".w"), ".bias"), "x .w .bias -", layout.rows),
     Pattern("RMSNORM", ("mul", NORMED, ".gain"), "x .gain", layout.norm, "epsilon"),
     Pattern("RMSNORM", ("mul", NORMED, ("add", ".gain", "#offset")), "x .gain", layout.norm, "epsilon offset"),
-    Pattern("RMSNORM", ("rms_norm", "x", "_", ".gain", "#epsilon?"), "x .gain", layout.norm, "epsilon", {"epsilon": layout.F32_EPSILON}),
-    Pattern("LAYERNORM", ("layer_norm", "x", "_", ".gain", ".bias", "#epsilon"), "x .gain .bias", layout.norm, "epsilon"),
+    Pattern("RMSNORM", NORMED, "x .gain", layout.norm, "epsilon"),
+    Pattern("RMSNORM", ("rms_norm", "x", "_", ".gain?", "#epsilon?"), "x .gain", layout.norm, "epsilon", {"epsilon": layout.F32_EPSILON}),
+    Pattern("LAYERNORM", ("layer_norm", "x", "_", ".gain?", ".bias?", "#epsilon"), "x .gain .bias", layout.norm, "epsilon"),
     Pattern("ROPE", ROTATED, "x", layout.rotation),
     Pattern("ROPE", ROTATED_HALVES, "x", layout.rotation),
+    Pattern("ROPE_PART", ROTATED_PART, "x", layout.rotation),
+    Pattern("ROPE_PART", ROTATED_PAIRS, "x", layout.rotation_of_pairs),
+    Pattern("ROPE_PART", of_part(ROTATED_PAIRS), "x", layout.rotation_of_pairs),
+    Pattern("JOIN_2", ("cat", ["x", "y"], "_"), "x y", layout.join),
+    Pattern("JOIN_3", ("cat", ["x", "y", "z"], "_"), "x y z", layout.join),
     Pattern("ATTENTION", FUSED_ATTENTION, "q k v", layout.attention),
     Pattern("ATTENTION", ATTENTION, "q k v", layout.attention),
-    Pattern("SWIGLU", ("mul", of_gate(SILU), "up"), "gate up", layout.elementwise),
-    Pattern("GEGLU", ("mul", of_gate(GELU_TANH), "up"), "gate up", layout.elementwise),
+    Pattern("SWIGLU", ("mul", of("gate", SILU), "up"), "gate up", layout.elementwise),
+    Pattern("GEGLU", ("mul", of("gate", GELU_TANH), "up"), "gate up", layout.elementwise),
     Pattern("GELU_TANH", GELU_TANH, "x", layout.elementwise),
     Pattern("GELU", GELU, "x", layout.elementwise),
     Pattern("SCALE", ("mul", "x", "#factor"), "x", layout.elementwise, "factor"),

@@ -55,11 +55,11 @@ def patterns_of(graph, node):
 class Maker:
     """What the functions of layout.py ask of a match, and where they add ops."""
 
-    def __init__(self, graph, program, values, splits, scalings, shapes):
-        self.graph, self.program, self.values, self.splits = graph, program, values, splits
+    def __init__(self, graph, program, matches, scalings, shapes):
+        self.graph, self.program, self.values, self.matches, self.splits = graph, program, program.values, matches, {}
         self.scalings, self.weight_shapes = scalings, shapes
         self.without_weights = {}  # ops that the user's code may have several times: once is enough
-        self.matches, self.shapes = {}, {}  # of nodes; shapes of what a node sums
+        self.shapes = {}  # of what a node sums
 
     def begin(self, node, found):
         self.node, self.pattern, self.bound, self.calls = node, found.pattern, found.found.bound, found.found.calls
@@ -99,6 +99,11 @@ class Maker:
 
     def input(self, name):
         return self.graph.input_of(self.bound[name])
+
+    def bounds_of(self, source, axis):
+        """(first, past) of the parts of a value that are read, along that axis."""
+        known = [self.graph.part(node) for node, found in self.matches.items() if found.pattern is None and kind_of(node)]
+        return sorted({(part[2], part[2] + part[3]) for part in known if part and self.graph.strip(part[0]) is source and part[1] == axis})
 
     def shape_before(self):
         return shape_of(self.graph.strip(self.node.args[0]))
@@ -196,8 +201,8 @@ def program_of(graph, scalings, shapes):
     loss = graph.nodes[-1].args[0][-1]
     terms, wrong = loss_terms(graph, loss)
     matches, refusals = needed(graph, [term.node for term in terms] or operands_of(loss))
-    maker = Maker(graph, program, values, {}, scalings, shapes)
-    maker.matches, maker.shapes = matches, {term.node: term.shape for term in terms if shape_of(term.node) != term.shape}
+    maker = Maker(graph, program, matches, scalings, shapes)
+    maker.shapes = {term.node: term.shape for term in terms if shape_of(term.node) != term.shape}
     for node in graph.nodes:
         if node not in matches:
             continue
