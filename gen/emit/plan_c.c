@@ -149,6 +149,11 @@ static void write_plan(struct pen_c_writer *writer, const struct pen_plan *plan,
     write_pointer(writer, "shares");
     pen_write_text(writer, pen_text("  .share_count = %" PRIu32 ",\n", plan->share_count));
   }
+  if (plan->router_loss_count) {
+    write_pointer(writer, "router_losses");
+    pen_write_text(writer,
+                   pen_text("  .router_loss_count = %" PRIu32 ",\n", plan->router_loss_count));
+  }
   if (plan->fallback_count)
     pen_write_text(writer, pen_text("  .fallbacks = fallbacks, .fallback_count = %" PRIu32 ",\n",
                                     plan->fallback_count));
