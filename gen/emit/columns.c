@@ -77,6 +77,8 @@ void pen_tables_each(const struct pen_plan *plan,
   if (plan->input_count) visit_table(&walk, PEN_SCHEMA_INPUT, plan->inputs, plan->input_count);
   if (plan->output_count) visit_table(&walk, PEN_SCHEMA_OUTPUT, plan->outputs, plan->output_count);
   if (plan->share_count) visit_table(&walk, PEN_SCHEMA_SHARE, plan->shares, plan->share_count);
+  if (plan->router_loss_count)
+    visit_table(&walk, PEN_SCHEMA_ROUTER_LOSS, plan->router_losses, plan->router_loss_count);
   if (plan->pointwise_count)
     visit_table(&walk, PEN_SCHEMA_POINTWISE, plan->pointwise, plan->pointwise_count);
   for (uint32_t index = 0; index < plan->profile_count; index++)

@@ -151,6 +151,11 @@ static void write_plan(struct pen_c_writer *writer, const struct pen_plan *plan,
   }
   if (plan->loss_of_microbatch) pen_write_text(writer, "  .loss_of_microbatch = true,\n");
   if (plan->no_texts) write_string_field(writer, "no_texts", plan->no_texts);
+  if (plan->router_loss_count) {
+    write_pointer(writer, "router_losses");
+    pen_write_text(writer,
+                   pen_text("  .router_loss_count = %" PRIu32 ",\n", plan->router_loss_count));
+  }
   if (plan->fallback_count)
     pen_write_text(writer, pen_text("  .fallbacks = fallbacks, .fallback_count = %" PRIu32 ",\n",
                                     plan->fallback_count));

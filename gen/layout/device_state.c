@@ -181,8 +181,7 @@ uint64_t pen_device_control_place(const struct pen_layout_state *l, size_t profi
                "penstock-gen: the inputs of a step are too large: pipeline.microbatches, "
                "batch.microbatch, model.sequence");
   }
-  const uint64_t own_stats_bytes =
-      (pen_entry_count(plan) + (uint64_t)plan->loss_count) * sizeof(double);
+  const uint64_t own_stats_bytes = pen_stats_entries(plan) * sizeof(double);
   const uint64_t stats_bytes = pen_aligned(pen_group_size(plan, PEN_DATA) * own_stats_bytes);
   memory->staged_input_offset = at;
   memory->staged_input_bytes = end - at;

@@ -374,6 +374,35 @@ static void place_outputs(const struct pen_layout_state *l, uint32_t rank, uint6
   plan->output_count = graph->output_count;
 }
 
+/* The stages that compute the losses of routers. */
+static void find_router_losses(const struct pen_layout_state *l, struct pen_router_loss *losses) {
+  for (uint32_t s = 0; s < l->partition->stage_count && l->plan->router_loss_count; s++) {
+    const struct pen_graph *graph = l->input->graph[s];
+    for (size_t v = 0; v < graph->value_count; v++)
+      if (graph->value[v].role == PEN_ROLE_LOSS && graph->value[v].loss_row > 0)
+        losses[(graph->value[v].loss_row - 1) / 2].stage = s;
+  }
+}
+
+/* The loss table of a rank: of the last stage, or of layers whose routers have losses. */
+static void place_losses(const struct pen_layout_state *l, uint32_t rank, uint64_t *end) {
+  const struct pen_partition *partition = l->partition;
+  struct pen_plan *plan = l->plan;
+  struct pen_router_loss *losses = (struct pen_router_loss *)(uintptr_t)plan->router_losses;
+  const bool is_last = partition->rank_of[partition->stage_count - 1] == rank;
+  bool has = is_last;
+  find_router_losses(l, losses);
+  for (uint32_t n = 0; n < plan->router_loss_count; n++)
+    has = has || partition->rank_of[losses[n].stage] == rank;
+  if (!has) return;
+  uint64_t bytes = 0;
+  const uint64_t row = (uint64_t)plan->loss_count * sizeof(double),
+                 table = allocate_persistent(end, pen_loss_entries(plan) * sizeof(double), &bytes);
+  if (is_last) plan->loss_offset = table;
+  for (uint32_t n = 0; n < plan->router_loss_count; n++)
+    if (partition->rank_of[losses[n].stage] == rank) losses[n].offset = table + (1 + 2 * n) * row;
+}
+
 /* After the receive region: first what other processes read or write (the copy of a tied weight,
  * with replicas gradients, those of one microbatch, with tensor ranks their slots and the workspace
  * of Muon with the gradients, and what peers read of weights), then weights, bf16 copies,
@@ -419,10 +448,7 @@ void pen_place_persistent(struct pen_layout_state *l, size_t profile_count, uint
                                        ? allocate_persistent(&end, moment, &memory->moment_bytes)
                                        : UINT64_MAX;
   }
-  uint64_t loss_bytes = 0;
-  if (partition->rank_of[partition->stage_count - 1] == rank)
-    plan->loss_offset =
-        allocate_persistent(&end, (uint64_t)plan->loss_count * sizeof(double), &loss_bytes);
+  place_losses(l, rank, &end);
   place_outputs(l, rank, &end);
   memory->snapshot_offset = end;
   if (trains && l->topology->memory_snapshot) place_snapshot(plan, memory, rank, &end);

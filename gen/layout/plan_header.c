@@ -13,6 +13,7 @@
 #include "gen/families/families.h"
 #include "gen/model/pointwise.h"
 #include "gen/topology/description.h"
+#include "gen/topology/experts.h"
 #include "gen/topology/schedule_table.h"
 #include "gen/topology/settings.h"
 #include "gen/topology/value.h"
@@ -110,6 +111,20 @@ static void set_shares(struct pen_plan *plan, const struct pen_description *d) {
   plan->shares = shares;
 }
 
+/* Stages and places follow in persistent.c. */
+static void set_router_losses(struct pen_plan *plan, const struct pen_topology *t) {
+  if (!t->trains || !pen_has_router_losses(t)) return;
+  struct pen_router_loss *losses = pen_new((size_t)t->model_layers + 1, sizeof *losses);
+  for (uint32_t n = 0; n < t->model_layers; n++)
+    if (pen_layer_has_experts(t, n))
+      losses[plan->router_loss_count++] =
+          (struct pen_router_loss){.layer = n,
+                                   .by_sequence = t->model_aux_scope != PEN_AUX_MICROBATCH,
+                                   .aux = t->model_aux_loss > 0 ? t->model_aux_loss : 0,
+                                   .z = t->model_z_loss > 0 ? t->model_z_loss : 0};
+  plan->router_losses = losses;
+}
+
 struct pen_plan *pen_plan_header(const struct pen_topology *t,
                                  const struct pen_partition *partition) {
   const struct pen_family *family = pen_family_of(t);
@@ -158,6 +173,7 @@ struct pen_plan *pen_plan_header(const struct pen_topology *t,
     plan->loss_of_microbatch = t->description->loss_of_microbatch;
     plan->no_texts = t->description->texts.refused;
   }
+  set_router_losses(plan, t);
   plan->packed = t->batch_packed;
   plan->loss_is_mean = t->model_loss == PEN_LOSS_CROSS_ENTROPY && plan->share_count == 0;
   plan->optimizer = optimizer_settings(t);

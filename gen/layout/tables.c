@@ -109,6 +109,8 @@ static void add_tensors(struct pen_layout_state *l, struct rank_tables *t,
     } else if (buffers->base[v] == PEN_BASE_EXCHANGE) {
       const struct pen_rank_memory *memory = &l->memory[l->partition->rank_of[graph->stage]];
       offset *= memory->exchange_bytes / (2 * pen_group_size(l->plan, PEN_TENSOR));
+    } else if (buffers->base[v] == PEN_BASE_LOSS) {
+      offset = (uint64_t)value->loss_row * l->plan->loss_count * sizeof(double);
     } else if (buffers->base[v] == PEN_BASE_PERSISTENT) {
       offset = persistent_offset(l, graph, value);
     }
@@ -244,8 +246,11 @@ static struct pen_frame frame_of(const struct pen_layout_state *l, uint32_t rank
     frame.base[PEN_BASE_OUTPUT_GRADIENT] = place[PEN_BASE_OUTPUT_GRADIENT - PEN_BASE_INPUT];
   if (l->buffers[stage].bytes[PEN_BASE_RESULT])
     frame.base[PEN_BASE_RESULT] = l->plan->output_offset + a->microbatch * l->plan->output_stride;
-  if (stage + 1 == l->partition->stage_count)
-    frame.base[PEN_BASE_LOSS] = l->plan->loss_offset + (uint64_t)a->microbatch * sizeof(double);
+  for (uint32_t row = 0; row < pen_loss_rows(l->plan); row++)
+    if (pen_loss_row_stage(l->plan, row) == stage)
+      frame.base[PEN_BASE_LOSS] = pen_loss_row_offset(l->plan, row) +
+                                  (uint64_t)a->microbatch * sizeof(double) -
+                                  (uint64_t)row * l->plan->loss_count * sizeof(double);
   return frame;
 }
 

@@ -4,12 +4,15 @@
  *     expert, weight = ROUTE(logits)
  *     for each slice:  sent = DISPATCH(x), slots = EXPERTS(sent), y = SUM_CHOICES(slots, y)
  *
+ *     in training, if the router has losses: ROUTER_LOSS(logits, expert)
+ *
  * The first y is the addend. Each slice writes its rows of y, in the same memory. So the backward
  * runs the slices last first, and adds their gradients of weights in this order. */
 #include "gen/model/experts.h"
 
 #include "gen/base/arena.h"
 #include "gen/model/append.h"
+#include "gen/model/blocks.h"
 #include "gen/topology/experts.h"
 #include "gen/topology/topology.h"
 #include "runtime/plan/plan.h"
@@ -53,6 +56,28 @@ struct routed {
   int64_t rows, width, part, choices, runs, experts;
 };
 
+/* Each layer has two rows of the loss table, after the model's. The losses of a step are means over
+ * its microbatches, of all replicas. */
+static void append_losses(struct pen_graph *graph, uint32_t logits, uint32_t expert) {
+  const struct pen_topology *t = graph->topology;
+  const uint32_t layer = graph->stages->block[graph->block].layer;
+  const double share = 1.0 / (double)(t->pipeline_microbatches * t->data_parallel_replicas);
+  struct pen_op *op = pen_append_with_outputs(
+      graph, &graph->forward, PEN_OP_ROUTER_LOSS, pen_local_name(graph, "aux_loss"),
+      (uint32_t[]){logits, expert},
+      (int64_t[]){graph->rows, t->model_experts, t->model_experts_per_token,
+                  t->model_aux_scope == PEN_AUX_MICROBATCH ? 1 : graph->rows / t->sequence,
+                  t->model_router_score == PEN_ROUTER_SIGMOID},
+      5, PEN_ROLE_LOSS);
+  op->real[0] = t->model_aux_loss > 0 ? t->model_aux_loss * share : 0;
+  op->real[1] = t->model_z_loss > 0 ? t->model_z_loss * share : 0;
+  uint32_t row = 1;
+  for (uint32_t n = 0; n < layer; n++) row += 2 * pen_layer_has_experts(t, n);
+  graph->value[op->operand[2]].loss_row = row;
+  graph->value[op->operand[3]].loss_row = row + 1;
+  pen_append_loss_gradient(graph, op, logits);
+}
+
 static struct routed route(struct pen_graph *graph, uint32_t x,
                            const struct pen_expert_weights *w) {
   const struct pen_topology *t = graph->topology;
@@ -74,6 +99,7 @@ static struct routed route(struct pen_graph *graph, uint32_t x,
   struct pen_op *made = &graph->forward.op[graph->forward.count - 1];
   made->real[0] = t->model_router_scale > 0 ? t->model_router_scale : 1;
   r.weight = made->operand[3];
+  if (graph->training && pen_has_router_losses(t)) append_losses(graph, logits, r.expert);
   return r;
 }
 

@@ -35,6 +35,7 @@ struct pen_value {
   uint8_t dtype, role;
   uint64_t elements, bytes;
   uint32_t weight;   /* WEIGHT, GRADIENT: index into the stage's weights; else PEN_NONE */
+  uint32_t loss_row; /* LOSS: of the loss table (runtime/plan/plan.h) */
   uint32_t gradient; /* of a weight or its copy: the accumulator (PEN_NONE: frozen); of an
                         activation: the gradient that the loss computes */
   uint32_t copy;     /* of a weight: its copy in the dtype of the ops; PEN_NONE: it has none yet */

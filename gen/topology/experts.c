@@ -33,6 +33,10 @@ bool pen_layer_has_experts(const struct pen_topology *t, uint32_t layer) {
   return has;
 }
 
+bool pen_has_router_losses(const struct pen_topology *t) {
+  return has_experts(t) && (t->model_aux_loss > 0 || t->model_z_loss > 0);
+}
+
 /* Settings that a family has not have no value, so that they are no part of the model's digest. */
 static void default_router(struct pen_topology *t) {
   const enum pen_expert_kind kind = pen_family_row_of(t->model_family)->experts;
@@ -40,6 +44,8 @@ static void default_router(struct pen_topology *t) {
   if (kind == PEN_EXPERTS_NORMALIZED) t->model_router_normalize = true;
   if (!t->has_model_shared_experts) t->model_shared_experts = grouped ? 0 : -1;
   if (!t->has_model_dense_layers) t->model_dense_layers = grouped ? 0 : -1;
+  if (!t->has_model_aux_loss) t->model_aux_loss = -1;
+  if (!t->has_model_z_loss) t->model_z_loss = -1;
   if (!grouped && t->model_router_score == PEN_ROUTER_SOFTMAX)
     t->model_router_score = (enum pen_router_score)PEN_UNSET;
   if (!grouped) return;
@@ -84,6 +90,9 @@ static void check_absent(const struct pen_topology *t) {
       {"model.router_scale", t->has_model_router_scale, KIND(GROUPED)},
       {"model.router_groups", t->has_model_router_groups, KIND(GROUPED)},
       {"model.router_top_groups", t->has_model_router_top_groups, KIND(GROUPED)},
+      {"model.aux_loss", t->has_model_aux_loss, ANY_KIND},
+      {"model.aux_scope", t->has_model_aux_scope, ANY_KIND},
+      {"model.z_loss", t->has_model_z_loss, ANY_KIND},
       {"expert_parallel.rows", t->has_expert_parallel_rows, ANY_KIND},
       {"costs.expert_imbalance", t->has_costs_expert_imbalance, ANY_KIND}};
   for (size_t i = 0; i < sizeof of_experts / sizeof *of_experts; i++)

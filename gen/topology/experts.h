@@ -15,6 +15,9 @@ bool pen_layer_has_experts(const struct pen_topology *topology, uint32_t layer);
 /* Whether a token may go to twice as many experts. */
 bool pen_experts_can_double(const struct pen_topology *topology);
 
+/* Whether training adds losses of the routers to the model's. */
+bool pen_has_router_losses(const struct pen_topology *topology);
+
 /* The tokens of a slice of a microbatch of so many rows, which is divided into slices only in
  * training, or if they divide evenly. */
 int64_t pen_slice_rows(const struct pen_topology *topology, int64_t rows);

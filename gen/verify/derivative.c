@@ -387,6 +387,9 @@ static void set_first_gradients(struct pen_derivative *d) {
   uint32_t output = stage->output == PEN_NONE ? 0 : pen_stage_value(s, stage->output);
   if (output) d->gradient[output] = pen_stage_value(s, stage->output_gradient);
   set_loss_gradient(d, s->loss);
+  for (size_t n = 0; n < s->forward_count; n++)
+    if (s->terms->term[s->forward[n]].kind == PEN_OP_ROUTER_LOSS)
+      set_loss_gradient(d, pen_term_output(s->forward[n], 2));
 }
 
 void pen_derivative_open(struct pen_derivative *d, const struct pen_stage_terms *stage) {

@@ -80,7 +80,7 @@ static uint64_t norm_workspace_bytes(const struct pen_plan *plan, uint32_t rank)
 static bool check_control_parts(const struct pen_plan *plan, uint32_t rank,
                                 struct pen_problem *problem) {
   const struct pen_rank_memory *m = &plan->memory[rank];
-  uint64_t stats_bytes = (pen_entry_count(plan) + (uint64_t)plan->loss_count) * sizeof(double);
+  uint64_t stats_bytes = pen_stats_entries(plan) * sizeof(double);
   const struct {
     const char *name;
     uint64_t first, bytes, past;

@@ -13,10 +13,10 @@
  *   scaled    the gradient of the loss is scaled once: by the share of the same TARGETS whose
  *             targets the loss has (of a plan whose loss is their sum, 1), or by 1, if it has none
  *             and the loss is a sum. Of losses with shares of their own each loss and its gradient
- *             have one of these. No other op has a share or a number that its forward does not
- *             have, since all others are derived
- *   same      the forward that is trained is the one that an evaluation of the same sequence runs
- *   generated the rows of a step of generation are those of an evaluation (generation.h)
+ *             have one of these. Those of routers: router_losses.c. No other op has a share or a
+ * number that its forward does not have, since all others are derived same      the forward that is
+ * trained is the one that an evaluation of the same sequence runs generated the rows of a step of
+ * generation are those of an evaluation (generation.h)
  *
  * By messages.c and memory.c a stage receives what its neighbour sends. So by induction over the
  * stages, from the last, each microbatch adds the derivative of its own scaled loss. That each
@@ -28,6 +28,7 @@
 #include "gen/verify/derivative.h"
 #include "gen/verify/generation.h"
 #include "gen/verify/internal.h"
+#include "gen/verify/router_losses.h"
 #include "gen/verify/routes.h"
 #include "gen/verify/tensor_ranks.h"
 #include "gen/verify/splits.h"
@@ -221,7 +222,7 @@ static bool check_backward(const struct pen_stage_terms *s, const struct pen_sta
   const bool whole = set->action[PEN_B] != PEN_NONE;
   const uint32_t of_input = set->action[whole ? PEN_B : PEN_I],
                  of_weights = set->action[whole ? PEN_B : PEN_W];
-  if (!check_scale(s, of_input)) return false;
+  if (!check_scale(s, of_input) || !pen_check_router_loss_terms(s, of_input)) return false;
   pen_derivative_open(&d, s);
   if (d.lost)
     return PROBLEM(s, of_input,

@@ -29,6 +29,10 @@ bool pen_check_audit_memory(const struct pen_rank_context *context);
  * those of its microbatch. */
 bool pen_check_outputs(const struct pen_rank_context *context);
 bool pen_check_outputs_frame(const struct pen_rank_context *context, uint32_t action);
+/* router_losses.c: the rows of a plan are of its stages; a rank has their places, and its programs
+ * write them. */
+bool pen_check_router_loss_rows(const struct pen_plan *plan, struct pen_problem *problem);
+bool pen_check_router_losses(const struct pen_rank_context *context);
 /* persistent.c: weights, gradients, moments, losses and constants of a rank are in the persistent
  * part and do not overlap. */
 bool pen_check_persistent(const struct pen_rank_context *context);

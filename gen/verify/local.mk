@@ -58,6 +58,8 @@ libgen_a_SOURCES += \
   %reldir%/relocated_trace.c \
   %reldir%/relocated_trace.h \
   %reldir%/replicas.c \
+  %reldir%/router_losses.c \
+  %reldir%/router_losses.h \
   %reldir%/routes.c \
   %reldir%/routes.h \
   %reldir%/stage_terms.c \

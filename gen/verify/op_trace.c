@@ -301,8 +301,8 @@ static bool trace_output(const struct op_context *s, const struct placed_operand
     return PROBLEM(s, "writes %s a second time", operand_name(s, operand->tensor));
   t->written[operand->tensor] = t->run;
   if (b->tables->tensors[operand->tensor].base == PEN_BASE_LOSS) {
-    trace->loss_offset = operand->first;
-    return true;
+    if (b->tables->tensors[operand->tensor].offset == 0) trace->loss_offset = operand->first;
+    return true; /* the losses of routers: router_losses.c */
   }
   if (b->tables->tensors[operand->tensor].base == PEN_BASE_RESULT) return true;
   if (!check_overwritten(s, operand)) return false;

@@ -179,9 +179,9 @@ static void add_constants_and_losses(const struct pen_rank_context *b, struct ra
     if (b->use[tensor] == PEN_USE_CONSTANT)
       add_range(list, tensors[tensor].offset, tensors[tensor].bytes, tensors[tensor].name,
                 "constant");
-  if (b->checked->rank_of[b->plan->stage_count - 1] == b->rank)
-    add_range(list, b->plan->loss_offset, b->plan->loss_count * sizeof(double), "the loss table",
-              "losses");
+  const uint64_t losses = pen_loss_table_offset(b->plan, b->profile, b->rank);
+  if (losses != UINT64_MAX)
+    add_range(list, losses, pen_loss_entries(b->plan) * sizeof(double), "the loss table", "losses");
   if (b->memory->output_bytes)
     add_range(list, b->plan->output_offset, b->memory->output_bytes, "a step", "the outputs");
 }

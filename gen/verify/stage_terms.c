@@ -206,10 +206,10 @@ static void store_outputs(const struct op_part *p) {
     if (tensor == PEN_NONE) continue;
     if (p->to->operand[k].accumulates)
       accumulate(s, tensor, value, p->op_index);
-    else if (s->context->tables->tensors[tensor].base == PEN_BASE_LOSS)
-      s->loss = value;
-    else
+    else if (s->context->tables->tensors[tensor].base != PEN_BASE_LOSS)
       set_value(s, tensor, value);
+    else if (s->context->tables->tensors[tensor].offset == 0) /* no router's */
+      s->loss = value;
   }
 }
 

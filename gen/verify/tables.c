@@ -111,7 +111,7 @@ static bool check_tensor_table(struct pen_rank_context *b) {
     const struct pen_tensor *tensor = &tables->tensors[index];
     if (tensor->base >= PEN_BASES)
       return pen_problem_note(problem, b->rank, PEN_NONE, "tensor %s has no base", tensor->name);
-    if (!is_aligned(tensor->offset))
+    if (tensor->base != PEN_BASE_LOSS && !is_aligned(tensor->offset))
       return pen_problem_note(problem, b->rank, PEN_NONE,
                               "tensor %s is at %llu, not a multiple of %d", tensor->name,
                               (unsigned long long)tensor->offset, PEN_ALIGNMENT_BYTES);
@@ -384,7 +384,8 @@ static bool check_rank(struct pen_rank_context *b) {
   for (uint32_t index = 0; index < b->tables->action_count; index++)
     if (!check_action_columns(b, index)) return false;
   return check_wait_norm(b) && pen_check_audit_memory(b) && pen_check_muon(b) &&
-         pen_check_persistent(b) && pen_check_outputs(b) && pen_check_cache(b);
+         pen_check_persistent(b) && pen_check_outputs(b) && pen_check_router_losses(b) &&
+         pen_check_cache(b);
 }
 
 /* The weights of the plan grouped by rank: those of each rank's first tensor rank. */

@@ -1,9 +1,10 @@
-/* route.cu: ROUTE and ROUTE_DX. Launch: a warp for each row, whose scores are in shared memory.
- * Sums: a lane adds every 32nd in rising order, then warp_sum; over choices they rise. A route that
- * is no number of an expert makes the row's gradient NaN. */
+/* route.cu: ROUTE, ROUTE_DX and ROUTER_LOSS. Launch: a warp for each row, whose scores are in
+ * shared memory; ROUTER_LOSS: before it a thread for each expert of a run, after it a block that
+ * adds the losses of rows. Sums: a lane adds every 32nd in rising order, then warp_sum; over
+ * choices they rise. A route that is no number of an expert makes the row's gradient NaN. */
 #include <math.h>
 
-#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/serial_sum.cuh"
 
 namespace {
 
@@ -155,7 +156,7 @@ __global__ void __launch_bounds__(THREADS)
 /* See kernels/cpu/vector/router.c. */
 __global__ void __launch_bounds__(THREADS)
     differentiate(float *dlogits, const float *dweight, const float *logits, const int32_t *expert,
-                  int64_t rows, routing of) {
+                  const float *a, int64_t rows, routing of) {
   PEN_SHARED(memory);
   const int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP, experts = of.experts;
   const int64_t row = (int64_t)blockIdx.x * ROWS + warp;
@@ -181,6 +182,68 @@ __global__ void __launch_bounds__(THREADS)
     const float p = score[expert[c]], dp = (dweight[c] - offset) * scale;
     dlogits[expert[c]] = of.sigmoid ? p * (1.0f - p) * dp : p * (dp - pull);
   }
+  for (int i = lane; a && i < experts; i += WARP) dlogits[i] += a[row * experts + i];
+}
+
+/* ---- ROUTER_LOSS: see kernels/cpu/vector/router.c ---- */
+
+struct router_rows {
+  const float *logits;
+  const int32_t *expert;
+  float *dlogits;  /* may be null */
+  float *share;    /* [runs][experts]: f */
+  double *aux, *z; /* [rows] */
+  int64_t rows, run;
+  int experts, choices;
+  bool sigmoid;
+  double aux_factor, z_factor; /* of a row */
+};
+
+__global__ void __launch_bounds__(THREADS) count_choices(router_rows l) {
+  const int64_t at = (int64_t)blockIdx.x * THREADS + threadIdx.x, run = at / l.experts;
+  if (run >= l.rows / l.run) return;
+  const int32_t *const expert = l.expert + run * l.run * l.choices;
+  int count = 0;
+  for (int64_t i = 0; i < l.run * l.choices; i++) count += expert[i] == (int)(at % l.experts);
+  l.share[at] = (float)count * (float)((double)l.experts / (double)(l.run * l.choices));
+}
+
+/* The losses of each row, before their factors, and their gradient. */
+__global__ void __launch_bounds__(THREADS) row_losses(router_rows l) {
+  PEN_SHARED(memory);
+  const int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP, experts = l.experts;
+  const int64_t row = (int64_t)blockIdx.x * ROWS + warp;
+  if (row >= l.rows) return; /* uniform in a warp */
+  float *const score = (float *)memory + warp * experts,
+               *dlogits = l.dlogits ? l.dlogits + row * experts : NULL;
+  const float *const logits = l.logits + row * experts, *const share =
+                                                            l.share + row / l.run * experts;
+  float most = logits[0], sum = 0, mean = 0;
+  for (int i = lane; i < experts; i += WARP) most = fmaxf(most, logits[i]);
+  most = warp_maximum(most);
+  for (int i = lane; i < experts; i += WARP) sum += expf(logits[i] - most);
+  const double log_sum = (double)most + log((double)warp_sum(sum));
+  softmax(score, logits, experts);
+  for (int i = lane; i < experts && dlogits; i += WARP)
+    dlogits[i] = (float)(2 * l.z_factor * log_sum * (double)score[i]);
+  sum = 0;
+  for (int i = lane; i < experts; i += WARP) {
+    if (l.sigmoid) score[i] = 1.0f / (1.0f + expf(-logits[i]));
+    sum += score[i];
+  }
+  sum = warp_sum(sum);
+  for (int i = lane; i < experts; i += WARP) {
+    if (l.sigmoid) score[i] /= sum;
+    mean += share[i] * score[i];
+  }
+  mean = warp_sum(mean);
+  for (int i = lane; i < experts && dlogits; i += WARP) {
+    const float s = score[i], slope = l.sigmoid ? s * (1.0f - s * sum) : s;
+    dlogits[i] += (float)l.aux_factor * (share[i] - mean) * slope;
+  }
+  if (lane > 0) return;
+  l.aux[row] = (double)mean * l.aux_factor;
+  l.z[row] = log_sum * log_sum * l.z_factor;
 }
 
 } /* namespace */
@@ -195,7 +258,33 @@ void pen_cuda_route(const struct pen_call *call) {
 void pen_cuda_route_dx(const struct pen_call *call) {
   const routing of = routing::of(call);
   PEN_LAUNCH(differentiate, dim3((unsigned)ceiling(call->dim[0], ROWS)), dim3(THREADS),
-             of.shared_bytes(), call->stream, (float *)call->operand[3],
+             of.shared_bytes(), call->stream, (float *)call->operand[4],
              (const float *)call->operand[0], (const float *)call->operand[1],
-             (const int32_t *)call->operand[2], call->dim[0], of);
+             (const int32_t *)call->operand[2], (const float *)call->operand[3], call->dim[0], of);
+}
+
+void pen_cuda_router_loss(const struct pen_call *call) {
+  const int64_t rows = call->dim[0], experts = call->dim[1], runs = call->dim[3];
+  double *const aux = (double *)call->workspace, *const z = aux + rows;
+  const router_rows l = {(const float *)call->operand[0],
+                         (const int32_t *)call->operand[1],
+                         (float *)call->operand[4],
+                         (float *)(z + rows),
+                         aux,
+                         z,
+                         rows,
+                         rows / runs,
+                         (int)experts,
+                         (int)call->dim[2],
+                         call->dim[4] != 0,
+                         call->real[0] / (double)rows,
+                         call->real[1] / (double)rows};
+  PEN_LAUNCH(count_choices, dim3((unsigned)ceiling(runs * experts, THREADS)), dim3(THREADS), 0,
+             call->stream, l);
+  PEN_LAUNCH(row_losses, dim3((unsigned)ceiling(rows, ROWS)), dim3(THREADS),
+             (size_t)(ROWS * experts) * sizeof(float), call->stream, l);
+  PEN_LAUNCH(serial_sum<double>, dim3(1), dim3(THREADS), 0, call->stream,
+             (double *)call->operand[2], aux, rows);
+  PEN_LAUNCH(serial_sum<double>, dim3(1), dim3(THREADS), 0, call->stream,
+             (double *)call->operand[3], z, rows);
 }

@@ -153,9 +153,13 @@ static bool nccl_publish(struct pen_transport *transport) {
   }
   if (transport->actions.all_gather &&
       pen_group_size(plan, PEN_DATA) > 1) { /* the sum is over all entries then */
-    const bool has_losses = pen_has_losses(plan, transport->profile, pen_transport_self(transport));
     zero_entries(transport, 0, own);
-    zero_entries(transport, own + pen_entry_count(plan), has_losses ? 0 : past_own);
+    for (uint32_t row = 0; row < pen_loss_rows(plan); row++) {
+      const size_t losses = own + pen_entry_count(plan) + (size_t)row * plan->loss_count;
+      if (!pen_has_losses(plan, transport->profile, row, pen_transport_self(transport))) {
+        zero_entries(transport, losses, losses + plan->loss_count);
+      }
+    }
     zero_entries(transport, past_own, pen_step_stats_first(plan, pen_group_size(plan, PEN_DATA)));
   }
   return true;

@@ -54,8 +54,7 @@ void pen_shared_open(struct pen_shared *shared, const struct pen_plan *plan) {
            channel_count = pen_pipeline_count(plan) * channel_stride;
   size_t used = 0;
   uint32_t process_count = pen_process_count(plan);
-  size_t step_stats_count =
-      pen_group_size(plan, PEN_DATA) * (pen_entry_count(plan) + (size_t)plan->loss_count);
+  size_t step_stats_count = pen_group_size(plan, PEN_DATA) * (size_t)pen_stats_entries(plan);
   size_t control_at = take(&used, sizeof(struct pen_control));
   size_t ranks_at = take(&used, process_count * sizeof(struct pen_rank_state));
   size_t writers_at = take(&used, process_count * sizeof(struct pen_rank_state));

@@ -33,6 +33,20 @@ double pen_step_stats_loss(const struct pen_plan *plan, const double *stats, uin
   return plan->loss_is_mean ? sum / (double)targets : sum;
 }
 
+struct pen_router_losses pen_step_stats_router_losses(const struct pen_plan *plan,
+                                                      const double *stats) {
+  double sum[2] = {0, 0};
+  for (uint32_t d = 0; d < pen_group_size(plan, PEN_DATA); d++) {
+    const double *losses = stats + pen_step_stats_first(plan, d) + pen_entry_count(plan);
+    for (uint32_t row = 1; row < pen_loss_rows(plan); row++) {
+      for (uint32_t m = 0; m < plan->loss_count; m++) {
+        sum[(row - 1) % 2] += losses[(size_t)row * plan->loss_count + m];
+      }
+    }
+  }
+  return (struct pen_router_losses){.aux = sum[0], .z = sum[1]};
+}
+
 struct pen_evaluated pen_evaluated_of(const struct pen_plan *plan, double sum, uint64_t targets,
                                       uint64_t steps) {
   const double mean = sum / (double)targets, loss = plan->loss_is_mean ? mean : sum / (double)steps;

@@ -11,7 +11,7 @@
 
 /* The index of a data rank's first entry in the statistics of a step. */
 static inline size_t pen_step_stats_first(const struct pen_plan *plan, uint32_t data_rank) {
-  return data_rank * (pen_entry_count(plan) + (size_t)plan->loss_count);
+  return data_rank * (size_t)pen_stats_entries(plan);
 }
 
 /* The gradients' norm before clipping: tensors in model order, the shards of each in order. It is
@@ -23,6 +23,15 @@ double pen_step_stats_norm(const struct pen_plan *plan, const double *stats);
  * any has no loss, and its gradients have no norm. */
 double pen_step_stats_loss_sum(const struct pen_plan *plan, const double *stats);
 double pen_step_stats_loss(const struct pen_plan *plan, const double *stats, uint64_t targets);
+
+/* The aux losses of all layers' routers in a training step, or their z-losses: replica after
+ * replica, layers and microbatches in rising order. Each has its factors: their sum is the step's.
+ */
+struct pen_router_losses {
+  double aux, z;
+};
+struct pen_router_losses pen_step_stats_router_losses(const struct pen_plan *plan,
+                                                      const double *stats);
 
 /* Of an evaluation whose losses add up to `sum`, over so many targets, at least one, and steps: its
  * loss, which of a plan whose loss is a sum is one step's, as training logs it; and its perplexity,

@@ -10,7 +10,7 @@
 /* ---- pinned memory ---- */
 
 size_t pen_pinned_stats_bytes(const struct pen_stream_state *state) {
-  return (pen_entry_count(state->plan) + (size_t)state->plan->loss_count) * sizeof(double);
+  return pen_stats_entries(state->plan) * sizeof(double);
 }
 
 double *pen_pinned_stats(const struct pen_stream_state *state, uint64_t run_step) {

@@ -122,17 +122,27 @@ static bool measure_norms(struct pen_vm *vm, const struct pen_action *action) {
   return true;
 }
 
+/* A row of the loss table. */
+static void publish_losses(const struct pen_vm *vm, uint32_t row) {
+  const struct pen_plan *plan = vm->plan;
+  const bool computed = row == 0 || vm->profile->kind == PEN_TRAIN;
+  const uint32_t count = computed ? vm->profile->microbatch_count : 0;
+  double *losses = own_stats(vm) + pen_entry_count(plan) + (size_t)row * plan->loss_count;
+  if (count > 0) {
+    vm->device->copy(losses, vm->arena + pen_loss_row_offset(plan, row), count * sizeof *losses,
+                     vm->streams.compute);
+  }
+  if (count < plan->loss_count) { /* another profile has more */
+    vm->device->zero(losses + count, (plan->loss_count - count) * sizeof *losses,
+                     vm->streams.compute);
+  }
+}
+
 static bool publish_stats(struct pen_vm *vm, const struct pen_action *action) {
   (void)action;
-  const struct pen_plan *plan = vm->plan;
-  if (pen_has_losses(plan, vm->profile, vm->endpoint->global)) {
-    const uint32_t count = vm->profile->microbatch_count;
-    double *losses = own_stats(vm) + pen_entry_count(plan);
-    vm->device->copy(losses, vm->arena + plan->loss_offset, count * sizeof *losses,
-                     vm->streams.compute);
-    if (count < plan->loss_count) { /* another profile has more */
-      vm->device->zero(losses + count, (plan->loss_count - count) * sizeof *losses,
-                       vm->streams.compute);
+  for (uint32_t row = 0; row < pen_loss_rows(vm->plan); row++) {
+    if (pen_has_losses(vm->plan, vm->profile, row, vm->endpoint->global)) {
+      publish_losses(vm, row);
     }
   }
   return vm->transport->ops->publish(vm->transport);

@@ -34,6 +34,7 @@ struct step_report {
   uint64_t epoch;      /* that begins in the step, from 2; 0: none does */
   uint64_t last_epoch; /* that of its last window, which each step tells; 0: without a file */
   double loss, norm, learning_rate, step_ms, tokens_per_second;
+  struct pen_router_losses router;
 };
 
 /* Whether it is what the command prints to, as /dev/stdout is: what is there may be its own. */
@@ -146,6 +147,22 @@ void pen_log_must_be_whole(const struct pen_log *log) {
   }
 }
 
+/* `,"aux_loss":0.0102,"z_loss":0.0031`: those that the plan has. Returns the bytes used. */
+static size_t write_router_losses(char *text, size_t bytes, const struct pen_plan *plan,
+                                  const struct step_report *report) {
+  char aux[32], z[32];
+  size_t used = 0;
+  pen_json_mean(aux, sizeof aux, report->losses, report->router.aux);
+  pen_json_mean(z, sizeof z, report->losses, report->router.z);
+  if (plan->router_loss_count > 0 && plan->router_losses[0].aux > 0) {
+    used += (size_t)snprintf(text, bytes, ",\"aux_loss\":%s", aux);
+  }
+  if (plan->router_loss_count > 0 && plan->router_losses[0].z > 0) {
+    used += (size_t)snprintf(text + used, bytes - used, ",\"z_loss\":%s", z);
+  }
+  return used;
+}
+
 /* `index`: the step of the run, from 0. */
 static void write_line(struct pen_log *log, const struct step_report *report, uint64_t index,
                        const double *stats) {
@@ -171,6 +188,7 @@ static void write_line(struct pen_log *log, const struct step_report *report, ui
       "{\"step\":%" PRIu64 ",\"loss\":%s,\"grad_norm\":%s,\"lr\":%s,\"tokens\":%" PRIu64
       "%s,\"step_ms\":%s,\"tokens_per_second\":%s%s%s",
       report->step, loss, norm, rate, report->tokens, samples, ms, speed, skipped, epoch);
+  used += write_router_losses(line + used, room - used, log->plan, report);
   if (log->peak_ms > 0) {
     char mfu[32];
     pen_json_number(mfu, sizeof mfu, log->peak_ms / report->step_ms);
@@ -332,6 +350,7 @@ static void report_step(struct pen_log *log, const double *stats) {
   if (losses > 0) {
     report.loss = pen_step_stats_loss(plan, stats, losses);
     report.norm = pen_step_stats_norm(plan, stats);
+    report.router = pen_step_stats_router_losses(plan, stats);
     log->not_finite += !isfinite(report.loss);
   }
   log->loss_sum += pen_step_stats_loss_sum(plan, stats);

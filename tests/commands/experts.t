@@ -31,9 +31,29 @@ qwen3_moe split_one  $slices -s tensor_parallel.splits=2
 qwen3_moe split      $slices -s tensor_parallel.ranks=2 -s tensor_parallel.sequence=false -s pipeline.ranks=2 -s memory.recompute=layer -s memory.audit=true
 qwen3_moe mixed_one $slices -s model.mlp_only=[0] -s cluster.threads_per_rank=3 -s cluster.bind=none
 qwen3_moe mixed_two $slices -s model.mlp_only=[0] -s pipeline.ranks=2 -s memory.recompute=layer
+qwen3_moe balanced_one   $slices -s model.aux_loss=0.02 -s model.z_loss=0.003
+qwen3_moe balanced_layer $slices -s model.aux_loss=0.02 -s model.z_loss=0.003 -s memory.recompute=layer -s memory.audit=true
+qwen3_moe balanced_v     $slices -s model.aux_loss=0.02 -s model.z_loss=0.003 -s pipeline.ranks=2 -s pipeline.stages_per_rank=2 -s pipeline.schedule=zero_bubble_v -s partition.unit=block
+qwen3_moe spread_one     $slices -s model.aux_loss=0.02 -s model.z_loss=0.003 -s model.aux_scope=microbatch -s data_parallel.replicas=2 -s pipeline.zero_bubble=true
+qwen3_moe spread_weights $slices -s model.aux_loss=0.02 -s model.z_loss=0.003 -s model.aux_scope=microbatch -s data_parallel.replicas=2 -s data_parallel.shard=weights -s pipeline.ranks=2 -s memory.recompute=full
 mixtral one        $slices
 mixtral two        $slices -s pipeline.ranks=2 -s memory.recompute=full -s memory.audit=true
 END_RUNS
+
+# ---- losses of routers ----
+# router_losses RUN: those of its log.
+router_losses() { log_field "$scratch/$1.log" aux_loss && log_field "$scratch/$1.log" z_loss; }
+for run in balanced_one spread_one; do
+  router_losses "qwen3_moe_$run" >"$scratch/$run.losses"
+  is "$run: two losses a step" "$(grep -c '^0\.' "$scratch/$run.losses")" 6
+done
+for run in balanced_layer balanced_v spread_weights; do
+  router_losses "qwen3_moe_$run" >"$scratch/$run.losses"
+  ok "$run: the same losses of routers" cmp "$scratch/${run%_*}_one.losses" "$scratch/$run.losses"
+done
+ok "they change the gradient" other_bits qwen3_moe_balanced_one qwen3_moe_one
+is "the loss is the model's alone" "$(head -n 1 "$scratch/qwen3_moe_balanced_one.bits")" "$(head -n 1 "$scratch/qwen3_moe_one.bits")"
+is "without them the log has none" "$(router_losses qwen3_moe_one)" ""
 mv "$scratch/data.bin" "$scratch/stream"
 cp "$scratch/documents" "$scratch/data.bin"
 compare_runs 3 <<END_RUNS

@@ -52,6 +52,8 @@ qwen3_moe attention  -s expert_parallel.rows=8 -s memory.recompute=attention -s 
 qwen3_moe two_v      -s expert_parallel.rows=8 -s pipeline.ranks=2 -s pipeline.stages_per_rank=2 -s pipeline.schedule=zero_bubble_v -s partition.unit=block
 dots1 one    -s expert_parallel.rows=8
 dots1 two    -s expert_parallel.rows=8 -s pipeline.ranks=2 -s memory.recompute=layer
+qwen3_moe balanced_one -s model.aux_loss=0.5 -s model.z_loss=0.1
+dots1 balanced_one     -s model.aux_loss=0.5 -s model.z_loss=0.1 -s model.aux_scope=microbatch
 gpt2 one
 gpt2 one_zb      -s pipeline.zero_bubble=true
 gpt2 recomputed  -s memory.recompute=full
@@ -63,4 +65,8 @@ END
 
 # ---- an independent model ----
 all_as_pytorch 3 llama_one biases_one mistral_one qwen2_one qwen3_one qwen3_moe_one qwen3_moe_slices_one dots1_one gemma3_text_one gpt2_one
+router_factors="0.5 0.1 1"
+all_as_pytorch 3 qwen3_moe_balanced_one
+router_factors="0.5 0.1 2"
+all_as_pytorch 3 dots1_balanced_one
 finish

@@ -1,6 +1,7 @@
 """The first step's loss and gradient norm of a family, in f64 by PyTorch's own operators, to hold a log against.
 
-families_torch.py CONFIG.json WEIGHTS.safetensors TOKENS MICROBATCHES*MICROBATCH: prints LOSS NORM."""
+families_torch.py CONFIG.json WEIGHTS.safetensors TOKENS MICROBATCHES*MICROBATCH [AUX Z TOGETHER]: prints LOSS NORM, and the losses of routers
+with these factors, whose choices are balanced over so many sequences."""
 import json
 import struct
 import sys
@@ -68,6 +69,7 @@ def experts(w, at, x):
         best = torch.zeros_like(sums).scatter(-1, sums.topk(config["topk_group"]).indices, 1)
         choice = choice.masked_fill(best.repeat_interleave(count // groups, -1) == 0, float("-inf"))
     chosen = choice.topk(config["num_experts_per_tok"]).indices
+    ROUTED.append((logits, scores / scores.sum(-1, keepdim=True), torch.zeros_like(scores).scatter(-1, chosen, 1)))
     weights = scores * torch.zeros_like(scores).scatter(-1, chosen, 1)
     if config.get("norm_topk_prob"):
         weights = weights / weights.sum(-1, keepdim=True)
@@ -80,6 +82,19 @@ def experts(w, at, x):
         gate, up = (F.linear(x, w[f"{at}experts.{number}.{name}_proj.weight"]) for name in ("gate", "up"))
         y = y + weights[..., number, None] * F.linear(F.silu(gate) * up, w[f"{at}experts.{number}.down_proj.weight"])
     return y
+
+
+ROUTED = []  # of each layer: logits, normalised scores, and 1 where an expert is chosen: (sequences, tokens, experts)
+
+
+def router_losses(aux, z, together):
+    """Sums over the layers: of means over `together` sequences of f P, and of the mean square of log-sum-exp."""
+    balance = square = 0
+    for logits, scores, chosen in ROUTED:
+        share, mean = (part.unflatten(0, (-1, together)).mean((1, 2)) for part in (chosen, scores))
+        balance = balance + (share * mean).sum(-1).mean() * scores.shape[-1] / config["num_experts_per_tok"]
+        square = square + logits.logsumexp(-1).square().mean()
+    return aux * balance, z * square
 
 
 def rotary_model(w, tokens):
@@ -154,6 +169,7 @@ stream = torch.tensor(struct.unpack(f"<{len(stream) // 2}H", stream))
 weights = read_weights(sys.argv[2])
 logits = MODELS[config["model_type"]](weights, stream[:-1].reshape(rows, sequence))
 loss = F.cross_entropy(logits.flatten(0, 1), stream[1:])
-loss.backward()
+losses = router_losses(float(sys.argv[5]), float(sys.argv[6]), int(sys.argv[7])) if len(sys.argv) > 5 else ()
+sum((*losses, loss)).backward()
 norm = sum(float((tensor.grad ** 2).sum()) for tensor in weights.values() if tensor.requires_grad) ** 0.5
-print(f"{float(loss.detach()):.9g} {norm:.9g}")
+print(f"{float(loss.detach()):.9g} {norm:.9g}", *(f"{float(part.detach()):.9g}" for part in losses))

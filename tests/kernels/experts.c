@@ -164,13 +164,78 @@ static void the_gradient_of_routes(void **state) {
            *wanted = doubles(ROWS * experts);
     route(of, logits, NULL, ROWS, expert, weight);
     struct pen_call call = call_of(of, ROWS);
-    void *const operands[] = {dweight, logits, expert, dlogits};
+    void *const operands[] = {dweight, logits, expert, NULL, dlogits};
     memcpy(call.operand, operands, sizeof operands);
     run(PEN_OP_ROUTE_DX, &call);
     for (size_t r = 0; r < ROWS; r++) {
       struct routed_row one = {of, expert + r * choices, dwide + r * choices, wide + r * experts};
       differences(weighed, &one, one.logits, experts, wanted + r * experts);
     }
+    assert_near("dlogits", dlogits, wanted, ROWS * experts, 2e-6, 1);
+    free_tensors(state);
+  }
+}
+
+/* ---- losses of routers ---- */
+
+/* What the losses of a microbatch depend on beside its logits. */
+struct routed_rows {
+  const struct router *of;
+  int64_t rows, sequences;
+  const int32_t *expert;
+  double aux_factor, z_factor;
+  const double *logits;
+};
+
+static double aux_of(const struct routed_rows *r) {
+  const int64_t experts = r->of->experts, run = r->rows / r->sequences;
+  double total = 0;
+  for (int64_t s = 0; s < r->sequences; s++) {
+    double share[64] = {0}, mean[64] = {0}, score[64];
+    for (int64_t i = 0; i < run * r->of->choices; i++)
+      share[r->expert[s * run * r->of->choices + i]]++;
+    for (int64_t i = 0; i < run; i++) {
+      double sum = 0;
+      scores_of(r->of, score, r->logits + (s * run + i) * experts);
+      for (int64_t e = 0; e < experts; e++) sum += score[e];
+      for (int64_t e = 0; e < experts; e++) mean[e] += score[e] / sum / (double)run;
+    }
+    for (int64_t e = 0; e < experts; e++)
+      total += share[e] * (double)experts / (double)(run * r->of->choices) * mean[e];
+  }
+  return r->aux_factor * total / (double)r->sequences;
+}
+
+static double z_of(const struct routed_rows *r) {
+  double total = 0;
+  for (int64_t i = 0; i < r->rows; i++) {
+    double sum = 0;
+    for (int64_t e = 0; e < r->of->experts; e++) sum += exp(r->logits[i * r->of->experts + e]);
+    total += log(sum) * log(sum);
+  }
+  return r->z_factor * total / (double)r->rows;
+}
+
+static double router_loss_of(const void *context) { return aux_of(context) + z_of(context); }
+
+static void the_losses_of_routers(void **state) {
+  enum { ROWS = 12 };
+  for (const struct router *of = routers; of < routers + ROUTERS; of++) {
+    const size_t experts = (size_t)of->experts, choices = (size_t)of->choices;
+    float *logits = random_floats(ROWS * experts, 5), *weight = floats(ROWS * choices),
+          *dlogits = floats(ROWS * experts);
+    int32_t *expert = bytes_at(ROWS * choices * sizeof *expert, 0);
+    double *wide = widened(logits, ROWS * experts), *wanted = doubles(ROWS * experts), aux, z;
+    route(of, logits, NULL, ROWS, expert, weight);
+    const struct routed_rows rows = {of, ROWS, of->choices % 2 ? 3 : 1, expert, 0.7, 0.2, wide};
+    struct pen_call call = {.dim = {ROWS, of->experts, of->choices, rows.sequences, of->sigmoid},
+                            .real = {rows.aux_factor, rows.z_factor}};
+    void *const operands[] = {logits, expert, &aux, &z, dlogits};
+    memcpy(call.operand, operands, sizeof operands);
+    run(PEN_OP_ROUTER_LOSS, &call);
+    assert_true(fabs(aux - aux_of(&rows)) <= 2e-6 * aux && aux > 0);
+    assert_true(fabs(z - z_of(&rows)) <= 2e-6 * z && z > 0);
+    differences(router_loss_of, &rows, wide, ROWS * experts, wanted);
     assert_near("dlogits", dlogits, wanted, ROWS * experts, 2e-6, 1);
     free_tensors(state);
   }
@@ -366,11 +431,9 @@ static void a_row_depends_on_no_other(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(routes_are_the_greatest_scores),
-      cmocka_unit_test(ties_and_nan),
-      cmocka_unit_test(the_gradient_of_routes),
-      cmocka_unit_test(a_layer_equals_its_formula),
-      cmocka_unit_test(a_row_depends_on_no_other),
+      cmocka_unit_test(routes_are_the_greatest_scores), cmocka_unit_test(ties_and_nan),
+      cmocka_unit_test(the_gradient_of_routes),         cmocka_unit_test(the_losses_of_routers),
+      cmocka_unit_test(a_layer_equals_its_formula),     cmocka_unit_test(a_row_depends_on_no_other),
   };
   return RUN_ON_EVERY_SET(tests);
 }

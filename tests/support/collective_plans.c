@@ -83,7 +83,8 @@ static const char *expert_model_text(uint64_t *seed) {
       "moe_ffn = 64; sequence = 8; %s",
       ONE_OF(seed, "1", "2", "3"),
       ONE_OF(seed, "", "", "frozen = [\"up_proj.weight\"];",
-             "router_normalize = true; tie_embeddings = true;"));
+             "router_normalize = true; tie_embeddings = true;", "aux_loss = 0.1; z_loss = 0.01;",
+             "aux_loss = 0.1; aux_scope = \"microbatch\";"));
 }
 
 /* What the families have beside the settings of all: tied and frozen weights, a loss in chunks. */

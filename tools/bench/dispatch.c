@@ -151,8 +151,8 @@ static void empty_data_ops(struct pen_vm *vm) {
 int main(void) {
   const struct pen_plan *plan = &pen_plan;
   const struct pen_profile *profile = &plan->profiles[0];
-  struct pen_shared shared = {.step_stats = calloc(plan->weight_count + (size_t)plan->loss_count,
-                                                   sizeof *shared.step_stats)};
+  struct pen_shared shared = {
+      .step_stats = calloc((size_t)pen_stats_entries(plan), sizeof *shared.step_stats)};
   pen_check(shared.step_stats != NULL, "no memory");
   double total_ns = 0;
   uint64_t rows = 0, computes = 0, ops = 0;

@@ -1,5 +1,5 @@
-/* router.c: ROUTER_LOGITS, ROUTE and their gradients. The products are the project's own, in f32,
- * whatever library multiplies others: a row depends on no other row. */
+/* router.c: ROUTER_LOGITS, ROUTE and their gradients, and ROUTER_LOSS. The products are the
+ * project's own, in f32, whatever library multiplies others: a row depends on no other row. */
 #include <math.h>
 
 #include "kernels/cpu/threads.h"
@@ -212,7 +212,8 @@ static void differentiate_row(const struct pen_call *call, size_t r, float *scor
   const size_t experts = (size_t)call->dim[1], choices = (size_t)call->dim[2];
   const float *dweight = (const float *)call->operand[0] + r * choices;
   const int32_t *expert = (const int32_t *)call->operand[2] + r * choices;
-  float *dlogits = (float *)call->operand[3] + r * experts, sum = 0, mean = 0, pull = 0;
+  const float *a = call->operand[3];
+  float *dlogits = (float *)call->operand[4] + r * experts, sum = 0, mean = 0, pull = 0;
   make_scores(call, score, (const float *)call->operand[1] + r * experts);
   for (size_t c = 0; c < choices; c++) {
     sum += score[expert[c]];
@@ -228,6 +229,10 @@ static void differentiate_row(const struct pen_call *call, size_t r, float *scor
     const float p = score[expert[c]], dp = (dweight[c] - offset) * scale;
     dlogits[expert[c]] = call->dim[4] ? p * (1.0f - p) * dp : p * (dp - pull);
   }
+  for (size_t i = 0; a && i < experts; i += LANES)
+    store_n(dlogits + i,
+            load_n(dlogits + i, experts - i) + load_n(a + r * experts + i, experts - i),
+            experts - i);
 }
 
 static void differentiate_rows(const void *context, size_t thread, size_t first, size_t past) {
@@ -237,5 +242,86 @@ static void differentiate_rows(const void *context, size_t thread, size_t first,
 
 void PEN_NAME(route_dx)(const struct pen_call *call) {
   pen_parallel_rows((size_t)call->dim[0], (size_t)call->dim[1], differentiate_rows, call);
+}
+
+/* ---- losses of the router ---- */
+
+/* The factors of a call, and the memory of a row. */
+struct router_losses {
+  size_t rows, experts, choices, run; /* run: rows of one */
+  int64_t sigmoid;
+  double aux_factor, z_factor; /* of a row */
+  float *score, *share;        /* [experts]: share: f of the run */
+};
+
+/* f of each expert, by the choices of the rows of a run. */
+static void count_choices(const struct router_losses *l, const int32_t *expert) {
+  memset(l->share, 0, l->experts * sizeof *l->share);
+  for (size_t i = 0; i < l->run * l->choices; i++) l->share[expert[i]]++;
+  const float scale = (float)((double)l->experts / (double)(l->run * l->choices));
+  for (size_t e = 0; e < l->experts; e++) l->share[e] *= scale;
+}
+
+static double log_sum_exp(const float *x, size_t count) {
+  float greatest = x[0];
+  for (size_t i = 1; i < count; i++) greatest = x[i] > greatest ? x[i] : greatest;
+  vf sum = {0};
+  for (size_t i = 0; i < count; i += LANES) {
+    float e[LANES];
+    const size_t n = count - i;
+    store_n(e, exponential(load_n(x + i, n) - greatest), n);
+    sum += load_n(e, n); /* 0 past the last */
+  }
+  return (double)greatest + log((double)lanes_sum(sum));
+}
+
+/* dlogits += the gradient of the aux loss of a row, of which `mean` is the sum of f and its scores,
+ * which are normalised. Of sigmoid scores, their derivative is by what they were: s(1 - s). */
+static void add_aux_gradient(const struct router_losses *l, double mean, double sum,
+                             float *dlogits) {
+  for (size_t e = 0; e < l->experts; e++) {
+    const double s = (double)l->score[e], pull = l->aux_factor * ((double)l->share[e] - mean);
+    dlogits[e] += (float)(pull * (l->sigmoid ? s * (1 - s * sum) : s));
+  }
+}
+
+/* Adds the losses of a row, before their factors. */
+static void add_row(const struct router_losses *l, const float *logits, float *dlogits, double *aux,
+                    double *z) {
+  double sum = 0, mean = 0, log_sum = 0;
+  softmax(l->score, logits, l->experts);
+  if (l->z_factor > 0) log_sum = log_sum_exp(logits, l->experts);
+  for (size_t e = 0; e < l->experts && dlogits; e++)
+    dlogits[e] = (float)(2 * l->z_factor * log_sum * (double)l->score[e]);
+  for (size_t e = 0; e < l->experts && l->sigmoid; e += LANES)
+    store_n(l->score + e, sigmoid(load_n(logits + e, l->experts - e)), l->experts - e);
+  for (size_t e = 0; e < l->experts; e++) sum += (double)l->score[e];
+  for (size_t e = 0; e < l->experts && l->sigmoid; e++)
+    l->score[e] = (float)((double)l->score[e] / sum);
+  for (size_t e = 0; e < l->experts; e++) mean += (double)l->share[e] * (double)l->score[e];
+  if (dlogits) add_aux_gradient(l, mean, sum, dlogits);
+  *aux += mean;
+  *z += log_sum * log_sum;
+}
+
+void PEN_NAME(router_loss)(const struct pen_call *call) {
+  const size_t rows = (size_t)call->dim[0], experts = (size_t)call->dim[1];
+  const struct router_losses l = {.rows = rows,
+                                  .experts = experts,
+                                  .choices = (size_t)call->dim[2],
+                                  .run = rows / (size_t)call->dim[3],
+                                  .sigmoid = call->dim[4],
+                                  .aux_factor = call->real[0] / (double)rows,
+                                  .z_factor = call->real[1] / (double)rows,
+                                  .score = call->workspace,
+                                  .share = (float *)call->workspace + experts};
+  double aux = 0, z = 0;
+  for (size_t r = 0; r < rows; r++) {
+    float *dlogits = call->operand[4] ? (float *)call->operand[4] + r * experts : NULL;
+    if (r % l.run == 0) count_choices(&l, (const int32_t *)call->operand[1] + r * l.choices);
+    add_row(&l, (const float *)call->operand[0] + r * experts, dlogits, &aux, &z);
+  }
+  *(double *)call->operand[2] = aux * l.aux_factor;
+  *(double *)call->operand[3] = z * l.z_factor;
 }
 #endif
