@@ -151,7 +151,10 @@ class Parts(nn.Module):
             angle = torch.outer(torch.arange(x.shape[1]), frequency)
             q, k = (self.turn(each, angle.cos(), angle.sin()) for each in (q, k))
             y = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
-            (gate, up), (more, rest) = (each.split((2 * WIDTH, WIDTH // 2), -1) for each in self.up(n).unflatten(-1, (2, -1)).unbind(2))
+            if self.rotated == 4:
+                gate, up, more, rest = self.up(n).split((2 * WIDTH, WIDTH // 2) * 2, -1)
+            else:
+                (gate, up), (more, rest) = (each.split((2 * WIDTH, WIDTH // 2), -1) for each in self.up(n).unflatten(-1, (2, -1)).unbind(2))
             return x + self.o(y.transpose(1, 2).flatten(2)) + self.down(torch.cat((self.last(gate) * more, rest), -1)) * up.mean(-1, keepdim=True)
 
     def every_second(x, cos, sin):
@@ -308,9 +311,11 @@ def gemma3():
 
 
 def save_folders(folder):
-    """Folders of transformers: names without the prefix of the class, one matrix for two; several files, scaled rotations, a padding token."""
+    """Folders of transformers: names without the prefix of the class, one matrix for two; several files, scaled rotations, a padding token;
+    rotations of a half of each head, whose q, k and v are side by side."""
     gpt2().transformer.save_pretrained(f"{folder}/bare")
     stretched = {"rope_theta": 1e4, "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64}
+    gpt_neox().save_pretrained(f"{folder}/neox")
     of_transformers("Llama", head_dim=16, rope_parameters=stretched, pad_token_id=0, initializer_range=0.2).save_pretrained(f"{folder}/scaled", max_shard_size="20KB")
 
 

@@ -98,13 +98,25 @@ def stored_names(folder):
     return []
 
 
+def renamed(model, names):
+    """From the names of the module to those of the folder that transformers renames when it reads them."""
+    try:
+        from transformers.conversion_mapping import get_model_conversion_mapping
+        from transformers.core_model_loading import WeightRenaming, rename_source_key
+    except ImportError:
+        return {}  # an older version: its modules have the names of their files
+    renamings = [each for each in get_model_conversion_mapping(model) if isinstance(each, WeightRenaming)]
+    return {own: name for name in names if (own := rename_source_key(name, renamings, [])[0]) != name}
+
+
 class StoredNames:
-    """From the names of the module to those of the folder, which may lack the prefix of the class. Without a folder they are the same."""
+    """From the names of the module to those of the folder, which may lack the prefix of the class, or be others. Without a folder they are the same."""
 
     def __init__(self, folder, model):
         self.names, self.prefix = set(stored_names(folder)) if folder else set(), getattr(model, "base_model_prefix", "") + "."
         own = [name for name, _ in model.named_parameters() if name.startswith(self.prefix)]
+        self.renamed = renamed(model, self.names) if self.names else {}
         self.removes = bool(self.names) and all(name.removeprefix(self.prefix) in self.names for name in own)
 
     def stored(self, name):
-        return name.removeprefix(self.prefix) if self.removes else name
+        return self.renamed.get(name) or (name.removeprefix(self.prefix) if self.removes else name)

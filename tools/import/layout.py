@@ -372,21 +372,28 @@ def join(maker):
 
 
 def split_part(maker, source, axis, start, length, extent, remains):
-    """One of two or three parts of each token, or of each block of its columns."""
+    """One of the parts of each token, or of each block of its columns."""
     value = maker.values[source]
     at = value.axes[axis]
     needs(not value.counts, "a part of a dim of several")
     needs(value.repeat == 1 and at >= 2, "parts of another dim than the columns of a token")
     bounds = maker.bounds_of(source, axis)
     whole = bounds[0][0] == 0 and bounds[-1][1] == extent and all(one[1] == other[0] for one, other in zip(bounds, bounds[1:]))
-    needs(whole and len(bounds) in (2, 3), f"columns {start} to {start + length} of {extent}: Penstock splits into two or three parts, each of which is read")
+    needs(whole and len(bounds) > 1, f"columns {start} to {start + length} of {extent}: Penstock splits into parts that are all read")
     groups, inner = math.prod(value.shape[2:at]), math.prod(value.shape[at + 1:])
     sizes = [(end - begin) * inner for begin, end in bounds]
     key = (value.output, groups, *sizes)
     if key not in maker.splits:
-        equal = groups == 1 and len(set(sizes)) == 1 and len(sizes) == 3
-        said = {} if equal else said_of(sizes, groups)
-        maker.splits[key] = maker.add([value.output], said, row="SPLIT" if equal else f"SPLIT_{len(sizes)}", widths=[groups * size for size in sizes]).op
+        maker.splits[key] = parts_of(maker, value.output, groups, sizes)
     shape = value.shape[:at] + ((length,) if remains else ()) + value.shape[at + 1:]
     axes = tuple(other - (other > at and not remains) for other in value.axes if remains or other != at)
-    return Value(Output(maker.splits[key], bounds.index((start, start + length))), shape, axes)
+    return replace(value, output=maker.splits[key][bounds.index((start, start + length))], shape=shape, axes=axes)
+
+
+def parts_of(maker, output, groups, sizes):
+    """The parts of these sizes of each block; from the third on what is left is split again."""
+    equal = groups == 1 and len(set(sizes)) == 1 and len(sizes) == 3
+    own = sizes if len(sizes) <= 3 else [*sizes[:2], sum(sizes[2:])]
+    op = maker.add([output], {} if equal else said_of(own, groups), row="SPLIT" if equal else f"SPLIT_{len(own)}", widths=[groups * size for size in own]).op
+    outputs = [Output(op, index) for index in range(len(own))]
+    return outputs if own is sizes else outputs[:2] + parts_of(maker, outputs[2], groups, sizes[2:])
