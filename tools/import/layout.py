@@ -147,7 +147,7 @@ def of_row(maker, read=None):
     x = maker.value("x", True)
     if maker.pattern.row == "ROW_SUM" and not read and (x.spread > 1 or x.is_plain and x.output.width == 1):
         return over_tokens(maker, x) if math.prod(maker.shape) < math.prod(maker.graph.tokens) else plain(x.output, maker.shape)
-    needs(x.is_plain and x.shape[-1] == x.output.width, f"{maker.pattern.row} of another part than all elements of a token")
+    needs(x.spread == 1 and x.is_plain and x.shape[-1] == x.output.width, f"{maker.pattern.row} of another part than all elements of a token")
     return plain(maker.add([read or x.output], {}, widths=[1]), maker.shape)
 
 

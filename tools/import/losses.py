@@ -84,12 +84,17 @@ def divided(graph, call, factor, over):
 def summed(graph, call, factor, over, is_mean=False):
     source = graph.strip(call["self"])
     shape = shape_of(source)
-    axes = call.value.get("dim")
-    call.read.update(("dim", "keepdim", "dtype"))
-    needs(not axes or len(axes) == len(shape), "a loss for each of several")
+    needs(is_of_all(call, shape), "a loss for each of several")
     if not shape:
         return terms_of(graph, source, factor, over)
     return [Term(source, factor / (math.prod(shape) if is_mean else 1), over, shape)]
+
+
+def is_of_all(call, shape):
+    """Whether a sum or mean is of all dims."""
+    axes = call.value.get("dim")
+    axes = [axes] if isinstance(axes, int) else axes
+    return not axes or len(axes) == len(shape)
 
 
 def averaged(graph, call, factor, over):
@@ -145,8 +150,7 @@ def denominator(graph, node):
         return Share(share.over, share.input, share.factor / number if kind == "mul" else share.factor * number, share.least)
     if kind in ("to", "_to_copy"):
         return denominator(graph, first)
-    axes = call.value.get("dim")
-    needs(kind in ("sum", "mean", "count_nonzero") and (not axes or len(axes) == len(shape_of(graph.strip(first)))), wrong)
+    needs(kind in ("sum", "mean", "count_nonzero") and is_of_all(call, shape_of(graph.strip(first))), wrong)
     count = math.prod(shape_of(graph.strip(first))) if kind == "mean" else 1
     over, name = counted(graph, first) or (None, None)
     needs(over is not None and (kind != "count_nonzero" or graph.input[name].dtype == torch.bool), wrong)
