@@ -2,6 +2,7 @@
 
 convert_hf.py make FOLDER            writes each model into a folder of FOLDER, named after it, with weights of an initial deviation of .02; and
                                      one of .2 into NAME.wide, in which rotations, windows and gains show more
+convert_hf.py train TOKENS NAME=FOLDER...  trains the model of each folder for ten steps as the test does, and writes the losses and norms into NAME.steps
 convert_hf.py read TOKENS NAME=FOLDER...  for each folder writes into NAME.theirs ln p of every token of the file but the first, as the model there
                                      has it, in f32; and into NAME.loaded what its config means. Nothing may be missing or left over"""
 import sys
@@ -138,8 +139,40 @@ def meaning(config):
     return values + [sorted((key, value if key == "rope_type" else float(value)) for key, value in kind.items()) for kind in kinds]
 
 
+def tokens_of(path):
+    return torch.frombuffer(bytearray(open(path, "rb").read()[1024:]), dtype=torch.uint16).long()
+
+
+def steps(model, tokens, count=10, windows=4):
+    """The loss and gradient norm of each step, of so many windows one after the other, with our default AdamW, at a rate of 1e-3."""
+    sequence = model.config.max_position_embeddings
+    matrices = [p for p in model.parameters() if p.dim() == 2]
+    others = [p for p in model.parameters() if p.dim() == 1]
+    stacks = [p for p in model.parameters() if p.dim() == 3]  # of experts, a matrix each
+    adamw = torch.optim.AdamW([{"params": matrices + stacks, "weight_decay": 0.1}, {"params": others, "weight_decay": 0}], lr=1e-3, betas=(0.9, 0.95), eps=1e-8)
+    for step in range(count):
+        starts = [(step * windows + n) * sequence % (len(tokens) - 1) for n in range(windows)]
+        x = torch.stack([tokens[start:start + sequence] for start in starts])
+        y = torch.stack([tokens[start + 1:start + sequence + 1] for start in starts])
+        adamw.zero_grad()
+        loss = torch.nn.functional.cross_entropy(model(x).logits.flatten(0, 1), y.flatten())
+        loss.backward()
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        adamw.step()
+        yield loss.item(), norm.item()
+
+
+def train(path, *pairs):
+    for pair in pairs:
+        name, folder = pair.split("=", 1)
+        model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+        with open(name + ".steps", "w") as out:
+            for loss, norm in steps(model, tokens_of(path)):
+                print("%.9g %.9g" % (loss, norm), file=out)
+
+
 def read(path, *pairs):
-    tokens = torch.frombuffer(bytearray(open(path, "rb").read()[1024:]), dtype=torch.uint16).long()
+    tokens = tokens_of(path)
     for pair in pairs:
         name, folder = pair.split("=", 1)
         model, info = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, output_loading_info=True)
@@ -150,4 +183,4 @@ def read(path, *pairs):
             print(meaning(model.config.get_text_config()), left or "all of it", file=out)
 
 
-{"make": make, "read": read}[sys.argv[1]](*sys.argv[2:])
+{"make": make, "train": train, "read": read}[sys.argv[1]](*sys.argv[2:])

@@ -2,6 +2,7 @@
 # convert_hf.t: models that Hugging Face's transformers made, of every family, of every dtype, in one file and in several: converted, read
 # by --init, and scored as transformers does; trained on, and our checkpoints read by transformers as they are. With initial deviations of .02
 # scores are 2e-6 apart at most, a few units in the last place; with .2, 1e-4.
+# Ten steps of training have losses and gradient norms of transformers' with PyTorch's AdamW, 1e-5 apart at most.
 # Needs a Python with transformers and torch: set PEER, or PYTHONPATH.
 . "${top_srcdir:-.}/tests/support/lib.sh"
 
@@ -32,11 +33,11 @@ settings() { sed '/^#/d; / head_dim = 8;/d' "$scratch/$1" | sort; }
 names="llama llama_tied qwen2 qwen2_tied mistral mistral_all mistral_wide gemma3 gemma3_linear qwen3 qwen3_tied qwen3_moe qwen3_moe_tied qwen3_moe_mixed mixtral mixtral_window dots1 dots1_plain llama_llama3 qwen3_llama3 llama_linear llama_yarn mistral_yarn qwen2_yarn qwen3_yarn gemma3_yarn gemma3_images llama_biases gpt2 gpt2_bare gpt2_untied" pairs=
 while read -r name options; do
   ok "$name: converted" "$top_builddir/penstock-convert" -o "$scratch/$name.cfg" "$scratch/hf/$name"
-  ok "$name: built" build "$name" "$scratch/$name.cfg" -s pipeline.microbatches=4 -s optimizer.learning_rate=1e-3 $options
+  ok "$name: built" build "$name" "$scratch/$name.cfg" -s pipeline.microbatches=4 -s optimizer.learning_rate=1e-3 -s optimizer.warmup_steps=0 -s optimizer.decay=constant $options
   ok "$name: scored with --init" scores "$name" "$name" --init "$scratch/hf/$name"
   ok "$name: scored with wide weights" scores "$name.wide" "$name" --init "$scratch/hf/$name.wide"
-  ok "$name: trains on" "$scratch/$name" train --data "$scratch/data.bin" --init "$scratch/hf/$name" --steps 3 --quiet \
-    --checkpoint "$scratch/$name.ckpt"
+  ok "$name: trains on" "$scratch/$name" train --data "$scratch/data.bin" --init "$scratch/hf/$name" --steps 10 --quiet \
+    --checkpoint "$scratch/$name.ckpt" --log "$scratch/$name.log"
   ok "$name: scored from the checkpoint" scores "$name.trained" "$name" --checkpoint "$scratch/$name.ckpt"
   ok "$name: training has changed it (the test can tell)" sh -c "! cmp -s '$scratch/$name.ours' '$scratch/$name.trained.ours'"
   ok "$name: the checkpoint converts" "$top_builddir/penstock-convert" -o "$scratch/$name.again" "$scratch/$name.ckpt/latest"
@@ -84,4 +85,17 @@ for name in $names; do
   matches "$name: nothing is missing or left over" "$(cat "$scratch/$name.trained.loaded")" "*] all of it"
   is "$name: and the config means the same" "$(sed 's/].*//' "$scratch/$name.trained.loaded")" "$(sed 's/].*//' "$scratch/$name.loaded")"
 done
+
+# same_steps NAME: losses and norms are those of transformers' steps to 1e-5.
+same_steps() {
+  log_field "$scratch/$1.log" loss >"$scratch/$1.losses"
+  log_field "$scratch/$1.log" grad_norm | paste -d ' ' "$scratch/$1.losses" - "$scratch/$1.steps" |
+    awk '{ for (i = 1; i < 3; i++) { d = ($i - $(i + 2)) / $(i + 2); if (d < 0) d = -d; if (d > most) most = d }; if (NF != 4) bad = 1 }
+      END { print "# " NR " steps, at most " most " apart"; exit bad || NR != 10 || most > 1e-5 }'
+}
+trained="llama gpt2 qwen3_moe qwen3_moe_mixed mixtral dots1" pairs=
+for name in $trained; do pairs="$pairs $scratch/$name=$scratch/hf/$name"; done
+# shellcheck disable=SC2086
+ok "transformers trains some of them" hf train "$scratch/data.bin" $pairs
+for name in $trained; do ok "$name: ten steps have its losses and gradient norms" same_steps "$name"; done
 finish

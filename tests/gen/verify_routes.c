@@ -269,9 +269,10 @@ static bool name_of_one(struct broken_plan *p) {
   return true;
 }
 
-#define BYTES                                                                            \
-  "but its bytes hold", "has overwritten", "overlaps it", "in this program has written", \
-      "which nothing has written", "in the same bytes", "may still use", "not have been gathered"
+#define BYTES                                                                                      \
+  "but its bytes hold", "has overwritten", "overlaps it", "in this program has written",           \
+      "which nothing has written", "in the same bytes", "may still use", "not have been gathered", \
+      "to which nothing was added", "nor zero", "the gradient of one microbatch"
 #define FORWARD "routed: ", "derived: ", "passed: ", "same: ", "scaled: "
 
 static const struct defect defects[] = {
@@ -298,7 +299,7 @@ static const struct defect defects[] = {
     {"the gradient of gate for up", gate_gradient_for_up, {FORWARD}},
     {"an addend is lost", loses_addend, {FORWARD}},
     {"a gradient of another slice", another_slice_back, {FORWARD}},
-    {"a slice adds nothing", gradient_dropped, {FORWARD, "lacks microbatch"}},
+    {"a slice adds nothing", gradient_dropped, {FORWARD, "lacks microbatch", BYTES}},
     {"a slice adds twice", gradient_doubled, {FORWARD, "second time", BYTES}},
     {"slices add in another order", slices_exchanged, {FORWARD, BYTES}},
     {"losses of another router", losses_of_another, {FORWARD, BYTES}},
@@ -316,7 +317,7 @@ static const struct defect defects[] = {
     {"a router without a row", no_row, {"kept: ", "scaled: ", "device control block", "loss"}},
     {"a stack of other tensors",
      another_stack,
-     {"counted: ", " overlaps ", "are shared, but", "outside the"}},
+     {"counted: ", " overlaps ", "are shared, but", "is at the address", "outside the"}},
     {"tensors that are counted elsewhere", tensors_shifted, {"counted: "}},
     {"entries for other tensors", other_entries, {"counted: ", "device control block"}},
     {"a stack with the name of one", name_of_one, {"counted: "}},

@@ -26,11 +26,13 @@ static bool has_experts;
 void give_plans_experts(void) { has_experts = true; }
 
 static const char *expert_sharing_text(uint64_t *seed) {
+  const char *shard = ONE_OF(seed, "none", "optimizer", "gradients", "weights");
+  const bool by_microbatch = !strcmp(shard, "gradients") || draw(seed, 2);
   return pen_text(
-      "data_parallel = { replicas = %u; shard = \"%s\"; };\n"
+      "data_parallel = { replicas = %u; shard = \"%s\"; unit = \"%s\"; reduce = \"%s\"; };\n"
       "expert_parallel = { rows = %s; };\n",
-      1 + (unsigned)draw(seed, 3), ONE_OF(seed, "none", "optimizer", "weights"),
-      ONE_OF(seed, "2", "4", "4", "8"));
+      1 + (unsigned)draw(seed, 3), shard, ONE_OF(seed, "layer", "stage"),
+      by_microbatch ? "microbatch" : "step", ONE_OF(seed, "2", "4", "4", "8"));
 }
 
 static const char *sharing_text(uint64_t *seed) {
