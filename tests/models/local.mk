@@ -5,6 +5,7 @@ EXTRA_DIST += \
   %reldir%/gemma2.json \
   %reldir%/gemma3.json \
   %reldir%/gpt2.json \
+  %reldir%/grpo.json \
   %reldir%/llama.json \
   %reldir%/losses.json \
   %reldir%/losses.txt \
