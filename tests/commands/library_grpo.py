@@ -1,4 +1,4 @@
-"""GRPO by two libraries (library_python.t): a policy whose loss is GRPO's, clipped and with KL (tests/models/grpo.json), and the same model with cross
+"""GRPO by two libraries (library_python.t): a policy whose loss is GRPO's, clipped and with KL (tests/models/grpo_small.json), and the same model with cross
 entropy, which generates and scores. The reward of a text is how many of its new tokens are below 8. Prints the mean reward of each batch."""
 import numpy, penstock
 

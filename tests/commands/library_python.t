@@ -78,7 +78,7 @@ is "with their results" "$(cat found)" "64 penstock: --steps: not with a library
 0.5"
 
 # ---- GRPO, by the libraries of two models with the same weights ----
-cp "$top_srcdir/tests/models/grpo.json" policy.json
+cp "$top_srcdir/tests/models/grpo_small.json" policy.json
 "$python" - <<'END'
 import json
 model = json.load(open("policy.json"))

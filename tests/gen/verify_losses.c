@@ -1,6 +1,7 @@
 /* verify_losses.c: losses with shares of their own: the plan lists the shares, and the verifier
  * rejects a loss and a gradient with different ones, one that is left out, one that is scaled
- * twice, and a share that the plan does not have. */
+ * twice, and a share that the plan does not have; and other logits of score than those that the
+ * losses read. */
 #include "tests/support/broken.h"
 
 static const char *reason_of(const struct pen_plan *plan) {
@@ -83,9 +84,31 @@ static void others_are_rejected(void **state) {
   pen_free_all();
 }
 
+/* The profile of score has logits that evaluation makes. */
+static void other_logits_are_rejected(void **state) {
+  (void)state;
+  const struct pen_plan *plan = losses_plan("models/grpo.json", "none");
+  const struct pen_profile *score = NULL;
+  for (uint32_t i = 0; i < plan->profile_count; i++)
+    if (plan->profiles[i].kind == PEN_SCORE) score = &plan->profiles[i];
+  assert_non_null(score);
+  assert_string_equal(reason_of(plan), "");
+  const struct pen_rank_program *tables = &score->ranks[1];
+  struct pen_op *op = WRITABLE(struct pen_op, tables->ops);
+  for (uint32_t i = 0; i < tables->op_count; i++) {
+    assert_true(op[i].kind != PEN_OP_LOGP && op[i].kind != PEN_OP_INPUT);
+    if (op[i].kind != PEN_OP_GELU) continue;
+    op[i].kind = PEN_OP_GELU_TANH;
+    assert_non_null(strstr(reason_of(plan), "generated: score has logits of"));
+    op[i].kind = PEN_OP_GELU;
+  }
+  assert_string_equal(reason_of(plan), "");
+  pen_free_all();
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(the_plan_lists_them),
-                                     cmocka_unit_test(plans_verify),
-                                     cmocka_unit_test(others_are_rejected)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(the_plan_lists_them), cmocka_unit_test(plans_verify),
+      cmocka_unit_test(others_are_rejected), cmocka_unit_test(other_logits_are_rejected)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

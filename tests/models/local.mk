@@ -6,6 +6,7 @@ EXTRA_DIST += \
   %reldir%/gemma3.json \
   %reldir%/gpt2.json \
   %reldir%/grpo.json \
+  %reldir%/grpo_small.json \
   %reldir%/llama.json \
   %reldir%/losses.json \
   %reldir%/losses.txt \
