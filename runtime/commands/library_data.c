@@ -80,8 +80,8 @@ void pen_library_data_open(struct pen_run *run) {
   const uint64_t windows[] = {pen_data_step_windows(plan, run->profile),
                               pen_data_step_windows(plan, evaluated_profile)};
   const uint64_t most = windows[0] > windows[1] ? windows[0] : windows[1];
-  const bool reads = pen_library_reads_texts(plan) && plan->host_count < 2;
-  scores = reads && pen_scored_kind(plan) == PEN_EVAL;
+  const bool reads = pen_library_reads_texts(plan);
+  scores = reads && plan->host_count < 2 && pen_scored_kind(plan) == PEN_EVAL;
   if (run->local.count == 0) {
     pen_fail(PEN_EXIT_USAGE, "a library needs ranks on its host, and this one is a spare");
   }
