@@ -102,6 +102,9 @@ struct pen_device {
   void (*sum_arrays)(float *y, const float *const *x, size_t arrays, size_t count, void *stream);
   pen_optimizer_step *adamw_step; /* as pen_adamw_step(), with its bits */
   pen_optimizer_step *sgd_step;   /* as pen_sgd_step() over exp_avg, with its bits */
+  /* Of whole tensors: parameter += rate sign(mean of the gradient - gradient); in any case the
+   * gradient becomes zero. The gradients are counts, whose sum f32 holds exactly. */
+  pen_optimizer_step *balance_step;
   /* The step of Muon (kernels.h): of pieces pen_muon_momentum() over exp_avg and pen_muon_apply(),
    * a tensor with a count of 0 being another process's; of one matrix, all its pieces,
    * pen_muon_orthogonalize(), whose NEWTON_SCHULZ was prepared. */

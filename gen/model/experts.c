@@ -37,9 +37,11 @@ uint32_t pen_graph_stack(struct pen_graph *graph, const char *name, int64_t rows
 
 uint32_t pen_graph_router_bias(struct pen_graph *graph, const char *name) {
   const uint64_t experts = (uint64_t)graph->topology->model_experts;
+  const bool updates = graph->topology->model_bias_update > 0;
   const struct pen_weight weight = {.name = name,
                                     .tensor = name,
-                                    .frozen = true,
+                                    .frozen = !updates,
+                                    .optimizer = updates ? PEN_OPTIMIZER_BALANCE : 0,
                                     .split_count = 1,
                                     .dim_count = 1,
                                     .dim = {experts},
@@ -47,7 +49,7 @@ uint32_t pen_graph_router_bias(struct pen_graph *graph, const char *name) {
                                     .run_count = experts,
                                     .run_stride = experts,
                                     .initial = PEN_INITIAL_ZEROS};
-  return pen_add_weight(graph, &weight, NULL);
+  return pen_add_weight(graph, &weight, pen_text("%s.grad", name));
 }
 
 /* The routes of a layer, and the dims that its ops share. */

@@ -9,8 +9,9 @@
 uint32_t pen_graph_stack(struct pen_graph *graph, const char *name, int64_t rows, int64_t columns,
                          double deviation);
 
-/* What is added to the scores of experts where they are chosen, (experts). It begins with zeros,
- * has no gradient, and no update changes it. */
+/* What is added to the scores of experts where they are chosen, (experts). It begins with zeros.
+ * Without model.bias_update it is frozen; with it its gradient is how often each expert is chosen,
+ * which UPDATE reads (runtime/plan/optimizer.def, BALANCE). */
 uint32_t pen_graph_router_bias(struct pen_graph *graph, const char *name);
 
 /* The weights of a layer: of its router (experts, hidden) and (experts), which may be PEN_NONE; of

@@ -46,6 +46,7 @@ static void default_router(struct pen_topology *t) {
   if (!t->has_model_dense_layers) t->model_dense_layers = grouped ? 0 : -1;
   if (!t->has_model_aux_loss) t->model_aux_loss = -1;
   if (!t->has_model_z_loss) t->model_z_loss = -1;
+  if (!t->has_model_bias_update) t->model_bias_update = -1;
   if (!grouped && t->model_router_score == PEN_ROUTER_SOFTMAX)
     t->model_router_score = (enum pen_router_score)PEN_UNSET;
   if (!grouped) return;
@@ -93,6 +94,7 @@ static void check_absent(const struct pen_topology *t) {
       {"model.aux_loss", t->has_model_aux_loss, ANY_KIND},
       {"model.aux_scope", t->has_model_aux_scope, ANY_KIND},
       {"model.z_loss", t->has_model_z_loss, ANY_KIND},
+      {"model.bias_update", t->has_model_bias_update, KIND(GROUPED)},
       {"expert_parallel.rows", t->has_expert_parallel_rows, ANY_KIND},
       {"costs.expert_imbalance", t->has_costs_expert_imbalance, ANY_KIND}};
   for (size_t i = 0; i < sizeof of_experts / sizeof *of_experts; i++)

@@ -197,8 +197,18 @@ static int optimizer_of(const struct pen_topology *t, const struct pen_weight *w
   return PEN_OPTIMIZER_ADAMW;
 }
 
+/* What updates a router's bias, no setting of the optimizer changes. */
+static void set_balance(const struct pen_topology *topology, struct pen_weight *weight) {
+  weight->matrix_parts = 1;
+  weight->rate = topology->model_bias_update;
+}
+
 void pen_weight_optimizer_set(const struct pen_topology *topology, struct pen_weight *weight,
                               bool in_layer) {
+  if (weight->optimizer == PEN_OPTIMIZER_BALANCE) {
+    set_balance(topology, weight);
+    return;
+  }
   const struct pen_optimizer_group *group = group_of(topology, weight->tensor);
   const int optimizer = optimizer_of(topology, weight, group, in_layer);
   weight->matrix_parts = 1;

@@ -95,6 +95,20 @@ static void adamw_step(const struct pen_adamw_tensor *tensors, size_t tensor_cou
   }
 }
 
+static void balance_step(const struct pen_adamw_tensor *tensors, size_t tensor_count,
+                         const struct pen_adamw *settings, void *stream) {
+  (void)stream;
+  for (const struct pen_adamw_tensor *t = tensors; t < tensors + tensor_count; t++) {
+    double sum = 0;
+    for (size_t i = 0; i < t->count; i++) sum += (double)t->gradient[i];
+    for (size_t i = 0; i < t->count && !isnan(settings->gradient_scale); i++) {
+      const double over = (double)t->gradient[i] * (double)t->count - sum;
+      t->parameter[i] += (float)(over < 0 ? t->rate : over > 0 ? -t->rate : 0);
+    }
+    memset(t->gradient, 0, t->count * sizeof *t->gradient);
+  }
+}
+
 static void sgd_step(const struct pen_adamw_tensor *tensors, size_t tensor_count,
                      const struct pen_adamw *settings, void *stream) {
   (void)stream;
@@ -250,6 +264,7 @@ const struct pen_device pen_cpu = {
     .sum_arrays = sum_arrays,
     .adamw_step = adamw_step,
     .sgd_step = sgd_step,
+    .balance_step = balance_step,
     .muon_momentum = muon_momentum,
     .muon_orthogonalize = muon_orthogonalize,
     .muon_apply = muon_apply,

@@ -8,6 +8,7 @@ CUDA_KERNELS = \
   %reldir%/attention_bf16.cu \
   %reldir%/attention_dx.cu \
   %reldir%/attention_dx_bf16.cu \
+  %reldir%/balance.cu \
   %reldir%/bias_dw.cu \
   %reldir%/clip_scale.cu \
   %reldir%/cross_entropy.cu \

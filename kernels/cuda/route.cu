@@ -1,7 +1,7 @@
-/* route.cu: ROUTE, ROUTE_DX and ROUTER_LOSS. Launch: a warp for each row, whose scores are in
- * shared memory; ROUTER_LOSS: before it a thread for each expert of a run, after it a block that
- * adds the losses of rows. Sums: a lane adds every 32nd in rising order, then warp_sum; over
- * choices they rise. A route that is no number of an expert makes the row's gradient NaN. */
+/* route.cu: ROUTE, ROUTE_DX, COUNT_CHOICES and ROUTER_LOSS. Launch: a warp for each row, whose
+ * scores are in shared memory; ROUTER_LOSS: before it a thread for each expert of a run, after it a
+ * block that adds the losses of rows. Sums: a lane adds every 32nd in rising order, then warp_sum;
+ * over choices they rise. A route that is no number of an expert makes the row's gradient NaN. */
 #include <math.h>
 
 #include "kernels/cuda/serial_sum.cuh"
@@ -185,6 +185,16 @@ __global__ void __launch_bounds__(THREADS)
   for (int i = lane; a && i < experts; i += WARP) dlogits[i] += a[row * experts + i];
 }
 
+/* A thread for each expert. */
+__global__ void __launch_bounds__(THREADS)
+    count(float *counts, const int32_t *expert, int64_t choices, int experts) {
+  const int own = (int)(blockIdx.x * THREADS + threadIdx.x);
+  if (own >= experts) return;
+  int sum = 0;
+  for (int64_t i = 0; i < choices; i++) sum += expert[i] == own;
+  counts[own] += (float)sum;
+}
+
 /* ---- ROUTER_LOSS: see kernels/cpu/vector/router.c ---- */
 
 struct router_rows {
@@ -199,7 +209,7 @@ struct router_rows {
   double aux_factor, z_factor; /* of a row */
 };
 
-__global__ void __launch_bounds__(THREADS) count_choices(router_rows l) {
+__global__ void __launch_bounds__(THREADS) share_choices(router_rows l) {
   const int64_t at = (int64_t)blockIdx.x * THREADS + threadIdx.x, run = at / l.experts;
   if (run >= l.rows / l.run) return;
   const int32_t *const expert = l.expert + run * l.run * l.choices;
@@ -263,6 +273,12 @@ void pen_cuda_route_dx(const struct pen_call *call) {
              (const int32_t *)call->operand[2], (const float *)call->operand[3], call->dim[0], of);
 }
 
+void pen_cuda_count_choices(const struct pen_call *call) {
+  PEN_LAUNCH(count, dim3((unsigned)ceiling(call->dim[1], THREADS)), dim3(THREADS), 0, call->stream,
+             (float *)call->operand[1], (const int32_t *)call->operand[0],
+             call->dim[0] * call->dim[2], (int)call->dim[1]);
+}
+
 void pen_cuda_router_loss(const struct pen_call *call) {
   const int64_t rows = call->dim[0], experts = call->dim[1], runs = call->dim[3];
   double *const aux = (double *)call->workspace, *const z = aux + rows;
@@ -279,7 +295,7 @@ void pen_cuda_router_loss(const struct pen_call *call) {
                          call->dim[4] != 0,
                          call->real[0] / (double)rows,
                          call->real[1] / (double)rows};
-  PEN_LAUNCH(count_choices, dim3((unsigned)ceiling(runs * experts, THREADS)), dim3(THREADS), 0,
+  PEN_LAUNCH(share_choices, dim3((unsigned)ceiling(runs * experts, THREADS)), dim3(THREADS), 0,
              call->stream, l);
   PEN_LAUNCH(row_losses, dim3((unsigned)ceiling(rows, ROWS)), dim3(THREADS),
              (size_t)(ROWS * experts) * sizeof(float), call->stream, l);

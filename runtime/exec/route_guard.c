@@ -8,9 +8,10 @@
 static const struct routes {
   uint8_t operand, rows, choices, experts;
 } routes_of[PEN_OP_COUNT] = {
-    [PEN_OP_ROUTE_DX] = {2, 0, 2, 1},    [PEN_OP_DISPATCH] = {1, 0, 3, 6},
-    [PEN_OP_EXPERTS] = {1, 0, 2, 5},     [PEN_OP_EXPERTS_DX] = {2, 0, 2, 5},
-    [PEN_OP_SUM_CHOICES] = {1, 0, 3, 6}, [PEN_OP_ROUTER_LOSS] = {1, 0, 2, 1},
+    [PEN_OP_ROUTE_DX] = {2, 0, 2, 1},      [PEN_OP_DISPATCH] = {1, 0, 3, 6},
+    [PEN_OP_EXPERTS] = {1, 0, 2, 5},       [PEN_OP_EXPERTS_DX] = {2, 0, 2, 5},
+    [PEN_OP_SUM_CHOICES] = {1, 0, 3, 6},   [PEN_OP_ROUTER_LOSS] = {1, 0, 2, 1},
+    [PEN_OP_COUNT_CHOICES] = {0, 0, 2, 1},
 };
 
 struct guard {
@@ -51,7 +52,7 @@ static void run_guarded(const struct pen_call *call) {
 
 void pen_guard_routes(struct pen_vm *vm, const struct pen_op *op, struct pen_bound_op *bound) {
   const struct routes at = routes_of[op->kind];
-  if (at.operand == 0 || vm->device->asynchronous) {
+  if (at.choices == 0 || vm->device->asynchronous) {
     return;
   }
   struct guard *guard = pen_allocate(1, sizeof *guard, "the routes of a layer");

@@ -57,25 +57,30 @@ struct pen_adamw_tensor pen_updated_tensor(const struct pen_vm *vm, uint32_t wei
 
 void pen_update_tensors(const struct pen_vm *vm, const struct pen_adamw_tensor *tensors,
                         size_t count) {
-  pen_optimizer_step *const step[PEN_OPTIMIZERS] = {[PEN_OPTIMIZER_ADAMW] = vm->device->adamw_step,
-                                                    [PEN_OPTIMIZER_SGD] = vm->device->sgd_step,
-                                                    [PEN_OPTIMIZER_MUON] = vm->device->muon_apply};
+  pen_optimizer_step *const step[PEN_OPTIMIZERS] = {
+      [PEN_OPTIMIZER_ADAMW] = vm->device->adamw_step,
+      [PEN_OPTIMIZER_SGD] = vm->device->sgd_step,
+      [PEN_OPTIMIZER_MUON] = vm->device->muon_apply,
+      [PEN_OPTIMIZER_BALANCE] = vm->device->balance_step};
   step[tensors->optimizer](tensors, count, vm->adamw, vm->streams.compute);
 }
 
 /* ---- the lists of NORM and UPDATE ---- */
 
-/* Of each tensor of a weight what the replica's shard has; the first group measures for all. */
+/* Of each tensor of a weight what the replica's shard has; the first group measures for all. Counts
+ * of choices are no gradient: their entry is 0. */
 static void list_norms_of(struct pen_vm *vm, uint32_t weight, struct pen_norm_tensor *norms) {
   const struct pen_weight *w = &vm->plan->weights[weight];
   const struct pen_shard shard = pen_shard_of(vm->plan, weight, vm->replica);
   const float *x = gradient_shard(vm, weight, shard);
   const uint64_t elements = w->count / pen_tensor_count(w);
+  const bool counts =
+      pen_vm_member(vm, PEN_SAME_SHARD) == 0 && w->optimizer != PEN_OPTIMIZER_BALANCE;
   for (uint32_t n = 0; n < pen_tensor_count(w); n++) {
     const struct pen_shard tensor = {n * elements, elements}, has = pen_shard_common(shard, tensor);
     norms[vm->norm_count++] =
         (struct pen_norm_tensor){.x = x + (has.first - shard.first),
-                                 .count = pen_vm_member(vm, PEN_SAME_SHARD) == 0 ? has.count : 0,
+                                 .count = counts ? has.count : 0,
                                  .index = pen_first_entry(vm->plan, weight) + n};
   }
 }

@@ -18,7 +18,7 @@ awk '{ print }
     print "  if (vm->rank == 1 && vm->optimizer_step >= FROM)"
     print "    ((float *)(vm->arena + vm->plan->weights[vm->weights[0]].gradient_offset))[5] = NAN;"
   }
-  /^    double \*losses = own_stats/ { print "    if (LOSS && vm->optimizer_step >= FROM) ((double *)(vm->arena + plan->loss_offset))[1] = NAN;" }
+  /^  double \*losses = own_stats/ { print "  if (LOSS && vm->optimizer_step >= FROM) ((double *)(vm->arena + plan->loss_offset))[1] = NAN;" }
 ' "$top_srcdir/runtime/exec/handlers.c" >handlers.c
 is "the faults are in place" "$(grep -c FROM handlers.c)" 2
 spoil() { # NAME FROM LOSS PLAN

@@ -6,6 +6,8 @@
 
 moe="kv_heads = 2; head_dim = 12; experts = 8; experts_per_token = 3; moe_ffn = 24; router_normalize = true;"
 describe qwen3_moe 2 "$moe"
+describe dots1 2 "$moe"
+sed 's/experts = 8;/& bias_update = 0.25;/' "$scratch/dots1.cfg" >"$scratch/updated.cfg"
 describe mixtral 2 "kv_heads = 2; experts = 4; experts_per_token = 2; moe_ffn = 24; window = 5;"
 make_tokens "$scratch/data.bin" 4000
 sed 's/microbatch = 2;/& packed = true;/' "$scratch/qwen3_moe.cfg" >"$scratch/packed.cfg"
@@ -36,6 +38,10 @@ qwen3_moe balanced_layer $slices -s model.aux_loss=0.02 -s model.z_loss=0.003 -s
 qwen3_moe balanced_v     $slices -s model.aux_loss=0.02 -s model.z_loss=0.003 -s pipeline.ranks=2 -s pipeline.stages_per_rank=2 -s pipeline.schedule=zero_bubble_v -s partition.unit=block
 qwen3_moe spread_one     $slices -s model.aux_loss=0.02 -s model.z_loss=0.003 -s model.aux_scope=microbatch -s data_parallel.replicas=2 -s pipeline.zero_bubble=true
 qwen3_moe spread_weights $slices -s model.aux_loss=0.02 -s model.z_loss=0.003 -s model.aux_scope=microbatch -s data_parallel.replicas=2 -s data_parallel.shard=weights -s pipeline.ranks=2 -s memory.recompute=full
+updated one        $slices
+updated layer      $slices -s pipeline.ranks=2 -s memory.recompute=layer -s memory.audit=true
+updated spread_one $slices -s data_parallel.replicas=2 -s pipeline.zero_bubble=true
+updated spread_two $slices -s data_parallel.replicas=2 -s data_parallel.shard=weights -s pipeline.ranks=2 -s memory.recompute=full
 mixtral one        $slices
 mixtral two        $slices -s pipeline.ranks=2 -s memory.recompute=full -s memory.audit=true
 END_RUNS
@@ -54,6 +60,7 @@ done
 ok "they change the gradient" other_bits qwen3_moe_balanced_one qwen3_moe_one
 is "the loss is the model's alone" "$(head -n 1 "$scratch/qwen3_moe_balanced_one.bits")" "$(head -n 1 "$scratch/qwen3_moe_one.bits")"
 is "without them the log has none" "$(router_losses qwen3_moe_one)" ""
+
 mv "$scratch/data.bin" "$scratch/stream"
 cp "$scratch/documents" "$scratch/data.bin"
 compare_runs 3 <<END_RUNS
@@ -138,6 +145,18 @@ is "and without experts" "$(grep -c '"block": "model.layers.0.mlp"' "$scratch/co
 ok "which a plan takes" report makespan --costs="$scratch/costs.json"
 matches "info has the experts" "$("$scratch/measured" info)" "*experts *8, 3 a token; slices of 16 tokens, 6 rows an expert on average*"
 
+# ---- the bias of a router ----
+# In three steps all tokens choose first experts 0 to 2, of equal scores; then, by the bias, 3 to 5; then 6, 7 and 0.
+ok "a router that says nothing: built" build biased "$scratch/updated.cfg" -s model.frozen=[mlp.gate.weight]
+"$scratch/biased" init --seed 7 --output "$scratch/biased.start"
+put_router '\000\000\000\000' "$scratch/biased.start"
+ok "trained three steps" "$scratch/biased" train --data "$scratch/data.bin" --init "$scratch/biased.start" --steps 3 --quiet --checkpoint "$scratch/biased.ckpt"
+biased=$scratch/biased.ckpt/latest/model.safetensors
+bias_at=$(header "$biased" | sed 's/.*"model.layers.0.mlp.gate.e_score_correction_bias":{[^}]*offsets":\[\([0-9]*\),.*/\1/')
+bias_at=$((bias_at + 8 + $(od -An -tu8 -N 8 "$biased" | tr -d ' ')))
+is "its bias" "$(od -An -tf4 -v -w32 -j "$bias_at" -N 32 "$biased" | awk '{ $1 = $1; print }')" "-0.25 0.25 0.25 0.25 0.25 0.25 0.25 0.25"
+ok "audits of it find nothing" "$scratch/updated_layer" train --data "$scratch/data.bin" --steps 8 --audit 1 --quiet
+
 # ---- what is refused ----
 refused() { # TEXT SETTING...
   refused_text=$1
@@ -157,6 +176,7 @@ refused "numbers of layers" -s model.mlp_only=[2]
 refused "not given, with family mixtral" -s model.family=mixtral -s model.expert_every=2
 refused "not given, with family qwen3_moe" -s model.shared_experts=1
 refused "not given, with family qwen3_moe" -s model.dense_layers=1
+refused "not given, with family qwen3_moe" -s model.bias_update=1
 refused "\"softmax\", with family qwen3_moe" -s model.router_score=sigmoid
 dots="-s model.family=dots1"
 refused "\"sigmoid\", with family dots1" $dots -s model.router_score=softmax

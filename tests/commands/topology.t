@@ -111,6 +111,7 @@ model.router_normalize	BOOLEAN	true or false
 model.aux_loss	REAL	a finite number, 0 or more
 model.aux_scope	CHOICE	"sequence" or "microbatch"
 model.z_loss	REAL	a finite number, 0 or more
+model.bias_update	REAL	a finite number, 0 or more
 expert_parallel.rows	INTEGER	a whole number from 1 to 1073741824
 model.vocab	INTEGER	a whole number from 1 to 16777216
 model.sequence	INTEGER	a whole number from 1 to 1048576

@@ -163,6 +163,19 @@ static bool slices_exchanged(struct broken_plan *p) {
   return false;
 }
 
+TAKES(counts_of_another, "expert", false, PEN_OP_COUNT_CHOICES)
+TAKES(counts_exchanged, "counts", true, PEN_OP_COUNT_CHOICES)
+
+/* What updates a bias has no moments: what does otherwise needs them. */
+static bool bias_updated_otherwise(struct broken_plan *p) {
+  for (uint32_t w = 0; w < p->plan->weight_count; w++)
+    if (p->plan->weights[w].optimizer == PEN_OPTIMIZER_BALANCE) {
+      WRITABLE(struct pen_weight, &p->plan->weights[w])->optimizer = PEN_OPTIMIZER_ADAMW;
+      return true;
+    }
+  return false;
+}
+
 /* ---- losses of routers ---- */
 
 TAKES(losses_of_another, draw(p->seed, 2) ? "logits" : "expert", false, PEN_OP_ROUTER_LOSS)
@@ -302,6 +315,9 @@ static const struct defect defects[] = {
     {"a slice adds nothing", gradient_dropped, {FORWARD, "lacks microbatch", BYTES}},
     {"a slice adds twice", gradient_doubled, {FORWARD, "second time", BYTES}},
     {"slices add in another order", slices_exchanged, {FORWARD, BYTES}},
+    {"choices of another router are counted", counts_of_another, {FORWARD, BYTES}},
+    {"counts of two routers exchanged", counts_exchanged, {FORWARD, "nor zero", BYTES}},
+    {"a bias that another optimizer updates", bias_updated_otherwise, {"moments"}},
     {"losses of another router", losses_of_another, {FORWARD, BYTES}},
     {"gradients of two routers' losses", losses_back_exchanged, {FORWARD, "nor zero", BYTES}},
     {"losses of two routers exchanged", losses_exchanged, {"kept: ", "second time", BYTES}},

@@ -314,6 +314,37 @@ static void sgd(void **state) {
   if (same) assert_same_bits("copies", copy_back, copy, copy_bytes);
 }
 
+/* Biases of routers, whose gradients are counts. */
+static void balance(void **state) {
+  enum { COUNT = 300, FIRST = 8 };
+  (void)state;
+  float here[2][COUNT], actual[COUNT];
+  for (int i = 0; i < COUNT; i++) {
+    here[0][i] = 0.125f * (float)(i % 5);
+    here[1][i] = (float)(i * 7 % 13);
+  }
+  for (int skipped = 0; skipped < 2; skipped++) {
+    const struct pen_adamw settings = {.gradient_scale = skipped ? (double)NAN : 0.5};
+    float *over[2] = {sent(here[0], sizeof here[0]), sent(here[1], sizeof here[1])};
+    for (int turn = 0; turn < 2; turn++) {
+      float *const p = turn ? here[0] : over[0], *const g = turn ? here[1] : over[1];
+      const struct pen_adamw_tensor tensors[] = {
+          {.parameter = p, .gradient = g, .count = FIRST, .rate = 1e-3},
+          {.parameter = p + FIRST, .gradient = g + FIRST, .count = COUNT - FIRST, .rate = 0.5}};
+      if (turn)
+        pen_cpu.balance_step(tensors, 2, &settings, NULL);
+      else
+        pen_cuda.balance_step(tensors, 2, sent(&settings, sizeof settings), stream);
+    }
+    for (int a = 0; a < 2; a++) {
+      fetch(actual, over[a], sizeof actual);
+      assert_same_bits("biases", actual, here[a], sizeof actual);
+    }
+    assert_true(here[0][0] > 0 || skipped);
+    for (int i = 0; i < COUNT; i++) here[1][i] = (float)(i * 5 % 17);
+  }
+}
+
 /* Matrices of Muon, some of them of parts or transposed, one in pieces; another is of another rank.
  */
 static const struct {
@@ -640,6 +671,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test_teardown(a_norm_of_nothing_is_0, tidy),
       cmocka_unit_test_teardown(adamw, tidy),
       cmocka_unit_test_teardown(sgd, tidy),
+      cmocka_unit_test_teardown(balance, tidy),
       cmocka_unit_test_teardown(muon, tidy),
       cmocka_unit_test_teardown(summed, tidy),
       cmocka_unit_test_teardown(narrowed, tidy),

@@ -81,8 +81,8 @@ static const char *split_model_text(uint64_t *seed) {
 
 static const char *expert_model_text(uint64_t *seed) {
   return pen_text(
-      "family = \"qwen3_moe\"; kv_heads = 2; experts = 4; experts_per_token = %s; "
-      "moe_ffn = 64; sequence = 8; %s",
+      "%s kv_heads = 2; experts = 4; experts_per_token = %s; moe_ffn = 64; sequence = 8; %s",
+      ONE_OF(seed, "family = \"qwen3_moe\";", "family = \"dots1\"; bias_update = 0.01;"),
       ONE_OF(seed, "1", "2", "3"),
       ONE_OF(seed, "", "", "frozen = [\"up_proj.weight\"];",
              "router_normalize = true; tie_embeddings = true;", "aux_loss = 0.1; z_loss = 0.01;",

@@ -244,6 +244,13 @@ void PEN_NAME(route_dx)(const struct pen_call *call) {
   pen_parallel_rows((size_t)call->dim[0], (size_t)call->dim[1], differentiate_rows, call);
 }
 
+/* Of f32, which counts to 2^24. */
+void PEN_NAME(count_choices)(const struct pen_call *call) {
+  const int32_t *expert = call->operand[0];
+  float *counts = call->operand[1];
+  for (int64_t i = 0; i < call->dim[0] * call->dim[2]; i++) counts[expert[i]]++;
+}
+
 /* ---- losses of the router ---- */
 
 /* The factors of a call, and the memory of a row. */
@@ -255,7 +262,7 @@ struct router_losses {
 };
 
 /* f of each expert, by the choices of the rows of a run. */
-static void count_choices(const struct router_losses *l, const int32_t *expert) {
+static void share_choices(const struct router_losses *l, const int32_t *expert) {
   memset(l->share, 0, l->experts * sizeof *l->share);
   for (size_t i = 0; i < l->run * l->choices; i++) l->share[expert[i]]++;
   const float scale = (float)((double)l->experts / (double)(l->run * l->choices));
@@ -318,7 +325,7 @@ void PEN_NAME(router_loss)(const struct pen_call *call) {
   double aux = 0, z = 0;
   for (size_t r = 0; r < rows; r++) {
     float *dlogits = call->operand[4] ? (float *)call->operand[4] + r * experts : NULL;
-    if (r % l.run == 0) count_choices(&l, (const int32_t *)call->operand[1] + r * l.choices);
+    if (r % l.run == 0) share_choices(&l, (const int32_t *)call->operand[1] + r * l.choices);
     add_row(&l, (const float *)call->operand[0] + r * experts, dlogits, &aux, &z);
   }
   *(double *)call->operand[2] = aux * l.aux_factor;
