@@ -149,7 +149,7 @@ matches "info has the experts" "$("$scratch/measured" info)" "*experts *8, 3 a t
 # In three steps all tokens choose first experts 0 to 2, of equal scores; then, by the bias, 3 to 5; then 6, 7 and 0.
 ok "a router that says nothing: built" build biased "$scratch/updated.cfg" -s model.frozen=[mlp.gate.weight]
 "$scratch/biased" init --seed 7 --output "$scratch/biased.start"
-put_router '\000\000\000\000' "$scratch/biased.start"
+put_router 0 '\000\000\000\000' "$scratch/biased.start"
 ok "trained three steps" "$scratch/biased" train --data "$scratch/data.bin" --init "$scratch/biased.start" --steps 3 --quiet --checkpoint "$scratch/biased.ckpt"
 biased=$scratch/biased.ckpt/latest/model.safetensors
 bias_at=$(header "$biased" | sed 's/.*"model.layers.0.mlp.gate.e_score_correction_bias":{[^}]*offsets":\[\([0-9]*\),.*/\1/')
