@@ -8,7 +8,8 @@
  *
  * A stack is a matrix after the other. An exchange ends when all that others write has come. So an
  * owner has the splits before it computes, and no split of the next matrix comes before all have
- * what it has made of this one. */
+ * what it has made of this one. The first splits may come as soon as another tensor rank updates:
+ * so the workspace is used for whole matrices after the last exchange. */
 #include "runtime/exec/matrices.h"
 
 #include "runtime/base/check.h"
@@ -65,17 +66,18 @@ static void orthogonalize_stack(const struct pen_vm *vm, const struct pen_adamw_
   }
 }
 
-/* Of the list of updates the tensors of Muon, which come first; those of a matrix follow each
- * other.
- */
-static void orthogonalize_own(const struct pen_vm *vm) {
-  const struct pen_adamw_tensor *tensor = vm->updates, *past = tensor;
-  while (past < vm->updates + vm->weight_count && past->optimizer == PEN_OPTIMIZER_MUON) {
-    past++;
+/* How many of the list of updates are tensors of Muon, which come first. */
+static size_t count_matrices(const struct pen_vm *vm) {
+  size_t count = 0;
+  while (count < vm->weight_count && vm->updates[count].optimizer == PEN_OPTIMIZER_MUON) {
+    count++;
   }
-  if (past > tensor) {
-    vm->device->muon_momentum(tensor, (size_t)(past - tensor), vm->adamw, vm->streams.compute);
-  }
+  return count;
+}
+
+/* Those that this process has whole; the splits of a matrix follow each other. */
+static void orthogonalize_own(const struct pen_vm *vm, size_t count) {
+  const struct pen_adamw_tensor *tensor = vm->updates, *past = tensor + count;
   while (tensor < past) {
     const size_t pieces = vm->program->exchange_count > 0 && tensor->pieces > 1
                               ? 0 /* tensor ranks exchange them */
@@ -91,8 +93,11 @@ static void orthogonalize_own(const struct pen_vm *vm) {
 
 bool pen_orthogonalize_matrices(struct pen_vm *vm) {
   const struct pen_rank_program *program = vm->program;
+  const size_t count = count_matrices(vm);
   bool going = true;
-  orthogonalize_own(vm);
+  if (count > 0) {
+    vm->device->muon_momentum(vm->updates, count, vm->adamw, vm->streams.compute);
+  }
   for (uint32_t i = 0; i < program->exchange_count && going; i += 2) {
     const struct pen_shared_matrix *own = &vm->matrices[i / 2];
     going = pen_run_exchange(vm, program->first_exchange + i);
@@ -100,6 +105,9 @@ bool pen_orthogonalize_matrices(struct pen_vm *vm) {
       vm->device->muon_orthogonalize(own->split, own->split_count, vm->adamw, vm->streams.compute);
     }
     going = going && pen_run_exchange(vm, program->first_exchange + i + 1);
+  }
+  if (going) {
+    orthogonalize_own(vm, count);
   }
   return going;
 }

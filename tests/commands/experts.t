@@ -16,6 +16,7 @@ awk 'BEGIN { for (n = 0; n < 400; n++) printf "%*s\n", 1 + n * 7 % 13, n }' >"$s
 
 # ---- bits ----
 slices="-s expert_parallel.rows=16"
+together="-s optimizer.name=muon -s model.aux_loss=0.02 -s model.z_loss=0.003"
 compare_runs 3 <<END_RUNS
 qwen3_moe one      $slices
 qwen3_moe threads  $slices -s cluster.threads_per_rank=3 -s cluster.bind=none
@@ -40,8 +41,10 @@ qwen3_moe spread_one     $slices -s model.aux_loss=0.02 -s model.z_loss=0.003 -s
 qwen3_moe spread_weights $slices -s model.aux_loss=0.02 -s model.z_loss=0.003 -s model.aux_scope=microbatch -s data_parallel.replicas=2 -s data_parallel.shard=weights -s pipeline.ranks=2 -s memory.recompute=full
 updated one        $slices
 updated layer      $slices -s pipeline.ranks=2 -s memory.recompute=layer -s memory.audit=true
-updated spread_one $slices -s data_parallel.replicas=2 -s pipeline.zero_bubble=true
-updated spread_two $slices -s data_parallel.replicas=2 -s data_parallel.shard=weights -s pipeline.ranks=2 -s memory.recompute=full
+updated spread_one $slices $together -s data_parallel.replicas=2 -s data_parallel.reduce=microbatch
+updated spread_two $slices $together -s data_parallel.replicas=2 -s data_parallel.shard=weights -s data_parallel.unit=layer -s pipeline.ranks=2 -s memory.recompute=full
+updated split_one  $slices $together -s tensor_parallel.splits=2
+updated split      $slices $together -s tensor_parallel.ranks=2 -s tensor_parallel.sequence=false -s pipeline.ranks=2 -s pipeline.zero_bubble=true
 mixtral one        $slices
 mixtral two        $slices -s pipeline.ranks=2 -s memory.recompute=full -s memory.audit=true
 END_RUNS
