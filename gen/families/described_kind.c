@@ -339,6 +339,16 @@ static void check_readers(const struct pen_kind *kind) {
       FAIL(kind, &kind->alias[a], "%s: no op reads it", kind->alias[a].name);
 }
 
+/* The op that computes that op of the description: itself, or the earlier one that it equals. */
+static uint32_t computed_by(const struct pen_kind *kind, uint32_t described) {
+  const struct pen_described_op *from = described == PEN_NONE ? NULL : &kind->from->op[described];
+  for (uint32_t i = 0; from && i < kind->op_count; i++)
+    if (kind->op[i].from == from) return i;
+  for (uint32_t a = 0; from && a < kind->alias_count; a++)
+    if (kind->alias[a].from == from) return kind->value[kind->alias[a].value].maker;
+  return PEN_NONE;
+}
+
 /* What score and generate read: the logits of the loss or, of losses with shares, those that the
  * description has found. */
 static void find_logits(struct pen_kind *kind) {
@@ -347,9 +357,11 @@ static void find_logits(struct pen_kind *kind) {
     kind->product = kind->head;
     kind->logits = kind->value[kind->op[kind->op_count - 1].operand[0].value].maker;
   } else if (!texts->refused) {
-    kind->product = texts->product;
-    kind->logits = texts->logits;
-    kind->needed = texts->needed;
+    kind->product = computed_by(kind, texts->product);
+    kind->logits = computed_by(kind, texts->logits);
+    kind->needed = texts->needed ? pen_new(kind->op_count, sizeof *kind->needed) : NULL;
+    for (uint32_t i = 0; texts->needed && i < kind->from->op_count; i++)
+      if (texts->needed[i]) kind->needed[computed_by(kind, i)] = true;
   }
 }
 

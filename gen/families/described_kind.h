@@ -65,7 +65,7 @@ struct pen_kind {
                     kind has no loss, or losses with shares of their own */
   uint32_t product, logits; /* ops: of the logits that texts have, the product and what makes them
                                of it; PEN_NONE: the kind makes none */
-  const bool *needed;       /* [op]: the logits depend on it; null: they depend on all before */
+  bool *needed;             /* [op]: the logits depend on it; null: they depend on all before */
 };
 
 /* Fails (78), with the file, the unit, the op and its line, unless each op has a row, each name is

@@ -108,6 +108,11 @@ head["ops"] = [op for op in head["ops"] if op[3][0] not in of_reward]
 model["weights"] = [weight for weight in model["weights"] if weight["name"] != "reward.weight"]
 model["inputs"] = [one for one in model["inputs"] if one["name"] != "last"]
 save("text", model)
+twice = json.loads(json.dumps(model)) # x is the mean of two equal values
+twice["kinds"]["head"]["ops"][:1] = [["SCALE", ["x"], {"factor": 1}, ["a"]], ["SCALE", ["x"], {"factor": 1}, ["b"]],
+                                     ["POINTWISE", ["a", "b"], {"program": [["ADD", 0, 1], ["CONST", 0.5], ["MUL", 4, 5]]}, ["half"]],
+                                     ["LINEAR", ["half", ".lm_head.weight"], {}, ["logits"]]]
+save("twice", twice)
 model["kinds"]["layer"]["ops"] += [["ROW_MEAN", ["z"], {}, ["m"]], ["GROUP_SUM", ["m"], {}, ["s"], "policy.py:4"], ["POINTWISE", ["z", "s"], {"program": [["ADD", 0, 1]]}, ["y"]]]
 model["kinds"]["layer"]["gives"] = ["y"]
 save("mixed", model)
@@ -130,6 +135,8 @@ same_texts() { cmp "$1.scores" "$2.scores" && cmp "$1.sum" "$2.sum" && cmp "$1.t
 ok "a model with cross entropy scores and generates" texts plain_one plain
 ok "one with other losses" texts text_one text batch.loss_group=2
 ok "the same" same_texts plain_one text_one
+ok "with equal operations before" texts twice_one twice batch.loss_group=2
+ok "the same" same_texts plain_one twice_one
 ok "on 2 ranks, the head in chunks" texts text_two text batch.loss_group=2 pipeline.ranks=2 batch.microbatch=4 model.loss_rows=32
 ok "the same texts" cmp plain_one.text text_two.text
 ok "with a weight that the logits do not need" texts reward_one logp batch.loss_group=2
