@@ -62,7 +62,7 @@ void set_all_bases(struct broken_plan *p, uint32_t stage, uint32_t microbatch, i
 
 bool uses_base(const struct broken_plan *p, uint32_t row, int base);
 
-enum { REASONS_MAX = 16 };
+enum { REASONS_MAX = 24 };
 
 struct defect {
   const char *name;
