@@ -12,6 +12,7 @@
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
 #include "gen/lower/lower.h"
+#include "runtime/plan/losses.h"
 #include "runtime/plan/plan.h"
 #include "runtime/plan/shard.h"
 

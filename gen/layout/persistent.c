@@ -13,6 +13,7 @@
 #include "gen/model/splits.h"
 #include "gen/partition/puts.h"
 #include "gen/topology/shapes.h"
+#include "runtime/plan/losses.h"
 #include "runtime/plan/shard.h"
 
 /* ---- sizes ---- */

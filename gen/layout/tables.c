@@ -12,6 +12,7 @@
 #include "gen/partition/partition.h"
 #include "gen/lower/lower.h"
 #include "gen/model/recompute.h"
+#include "runtime/plan/losses.h"
 #include "runtime/plan/plan.h"
 
 /* ---- tables of one rank ---- */

@@ -6,6 +6,7 @@
 
 #include "gen/model/op_signature.h"
 #include "gen/verify/internal.h"
+#include "runtime/plan/losses.h"
 #include "runtime/plan/plan.h"
 #include "runtime/plan/shard.h"
 

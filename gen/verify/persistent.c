@@ -6,6 +6,7 @@
 #include "gen/verify/internal.h"
 #include "gen/base/arena.h"
 #include "gen/base/sort.h"
+#include "runtime/plan/losses.h"
 #include "runtime/plan/plan.h"
 #include "runtime/plan/shard.h"
 

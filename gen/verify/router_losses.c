@@ -14,6 +14,7 @@
 
 #include "gen/model/op_signature.h"
 #include "gen/verify/internal.h"
+#include "runtime/plan/losses.h"
 #include "runtime/plan/plan.h"
 
 #define PROBLEM(b, action, ...) \

@@ -61,6 +61,7 @@
 #include "runtime/base/check.h"
 #include "runtime/comm/nccl_connect.h"
 #include "runtime/comm/step_stats.h"
+#include "runtime/plan/losses.h"
 
 /* ---- before the seal: see nccl_connect.c ---- */
 

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "runtime/base/check.h"
+#include "runtime/plan/losses.h"
 
 static size_t round_up(size_t bytes, size_t unit) {
   pen_check(bytes <= SIZE_MAX - unit, "a region of %zu bytes is more than this machine can address",

@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "runtime/plan/losses.h"
 #include "runtime/plan/plan.h"
 
 /* The index of a data rank's first entry in the statistics of a step. */

@@ -317,6 +317,7 @@ static void apply_run(struct pen_control_sync *sync, const struct pen_control_me
 #include "runtime/comm/shared_control.def"
 #define PEN_CONTROL_COUNTER(name) set_counter(&control->name, copy->name);
 #include "runtime/comm/shared_control.def"
+#include "runtime/plan/losses.h"
 }
 
 static void apply_failure(struct pen_control_sync *sync, const struct pen_control_message *message,

@@ -12,6 +12,7 @@
 #include "runtime/device/progress.h"
 #include "runtime/device/stream_state.h"
 #include "runtime/exec/optimizer_step.h"
+#include "runtime/plan/losses.h"
 
 static const long poll_ns = 50 * 1000; /* between two queries of a step's end */
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "runtime/base/check.h"
+#include "runtime/plan/losses.h"
 
 /* ---- pinned memory ---- */
 

@@ -7,6 +7,7 @@
 #include "runtime/exec/collectives.h"
 #include "runtime/exec/matrices.h"
 #include "runtime/exec/weight_arrays.h"
+#include "runtime/plan/losses.h"
 #include "runtime/plan/shard.h"
 
 /* An action that computes on a device whose streams run at the same time. Of a pair a|b the second

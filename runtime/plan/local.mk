@@ -11,6 +11,7 @@ libruntime_a_SOURCES += \
   %reldir%/puts.def \
   %reldir%/puts.h \
   %reldir%/memory_kinds.def \
+  %reldir%/losses.h \
   %reldir%/memory_kinds.h \
   %reldir%/optimizer.def \
   %reldir%/plan.def \

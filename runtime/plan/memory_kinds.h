@@ -2,7 +2,7 @@
 #ifndef PEN_MEMORY_KINDS_H
 #define PEN_MEMORY_KINDS_H
 
-#include "runtime/plan/plan.h"
+#include "runtime/plan/losses.h"
 
 enum pen_memory_kind {
 #define PEN_MEMORY_KIND(name, bytes, meaning) PEN_MEMORY_##name,

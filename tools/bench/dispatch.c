@@ -11,6 +11,7 @@
 #include "kernels/device.h"
 #include "runtime/base/check.h"
 #include "runtime/exec/exec.h"
+#include "runtime/plan/losses.h"
 
 enum { REPEATS = 7 };
 static const uint64_t least_ns = 20 * 1000000; /* of one measurement */
