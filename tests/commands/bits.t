@@ -1,6 +1,6 @@
 #!/bin/sh
 # bits.t: with our own products (PEN_PRODUCTS=own) a fixed run has the losses, norms and checkpoints of tests/golden/bits for each
-# instruction set that this processor has, and the same when gcc compiles the kernels with -O3, or clang with -O2.
+# instruction set that this processor has, and the same when gcc compiles kernels with -O3 (AVX2), or clang with -O2 (the two best sets).
 #
 #   bits.t          the test
 #   bits.t --list   the lines of tests/golden/bits for this processor
@@ -18,16 +18,17 @@ END
 sed 's/"llama"/"gpt2"/; s/kv_heads = 2; head_dim = 18; //' "$scratch/llama.cfg" >"$scratch/gpt2.cfg"
 make_tokens "$scratch/data.bin" 3000
 
-# compile COMPILER LEVEL: the kernels, and what of the runtime computes, in $scratch/COMPILERLEVEL/.
+# compile COMPILER LEVEL: the kernels of $kernel_sets, and what of the runtime computes, in $scratch/COMPILERLEVEL/.
 compile() {
   mkdir "$scratch/$1$2"
   case $1 in clang) vector_flags= ;; *) vector_flags=$(sed -n 's/^VECTOR_CFLAGS = //p' "$makefile") ;; esac
   compile_kernels "$makefile" "$top_srcdir" "$1" "$2 -fno-math-errno -ffp-contract=off $vector_flags" "$scratch/$1$2" \
     runtime/comm/step_stats.c runtime/base/learning_rate.c runtime/exec/optimizer_step.c
 }
-# link NAME FOLDER: $scratch/other, the binary of a plan with the objects of that folder.
+# link NAME FOLDER: $scratch/other, the binary of a plan with the objects of that folder, and the kernels of other sets as they were built.
 link() {
-  (cd "$top_builddir" && $CC $CFLAGS -o "$scratch/other" "$scratch/$1.o" "$2"/*.o libruntime.a $RUNTIME_LIBS)
+  (cd "$top_builddir" && $CC $CFLAGS -o "$scratch/other" "$scratch/$1.o" "$2"/*.o libruntime.a \
+    $(echo "$KERNEL_ARCHIVES" | tr ' ' '\n' | grep -vE "^libkernels(-(${kernel_sets})(-bf16)?)?\.a$") $RUNTIME_LIBS)
 }
 
 # bits_of BINARY SET: losses and norms of four steps, and the SHA-256 of both files of the checkpoint.
@@ -68,21 +69,23 @@ for set in $sets; do
   done
 done
 
-# compiled COMPILER LEVEL: the bits with kernels that this compiler makes. (The build is by gcc with -O2.)
+# compiled COMPILER LEVEL SET...: the bits with kernels that this compiler makes for these sets. (The build is by gcc with -O2.)
 compiled() {
-  name="$1 $2"
-  if ! command -v "$1" >/dev/null; then
-    skip "$name" "$1 is not here"
+  name="$1 $2" compiler=$1 level=$2
+  shift 2
+  kernel_sets=$(echo "$@" | tr ' ' '|')
+  if test -z "$kernel_sets" || ! command -v "$compiler" >/dev/null; then
+    skip "$name" "$compiler, or a set of instructions, is not here"
     return
   fi
-  ok "$name: the kernels are compiled" compile "$1" "$2"
+  ok "$name: kernels are compiled" compile "$compiler" "$level"
   for model in $models; do
-    ok "$name: $model" link "$model" "$scratch/$1$2"
-    for set in $sets_here; do
+    ok "$name: $model" link "$model" "$scratch/$compiler$level"
+    for set; do
       is "$name: $model, $set" "$(bits_of "$scratch/other" "$set")" "$(sed -n "s/^$model $set //p" "$golden")"
     done
   done
 }
-compiled gcc -O3
-compiled clang -O2
+compiled gcc -O3 $(echo "$sets_here" | grep -x avx2)
+compiled clang -O2 $(echo "$sets_here" | tail -n 2)
 finish

@@ -16,12 +16,13 @@ kernel_sources() {
   done
 }
 
-# compile_kernels MAKEFILE SOURCES COMPILER FLAGS FOLDER FILE...: compiles the kernels in the folder SOURCES, and the files, into FOLDER.
+# compile_kernels MAKEFILE SOURCES COMPILER FLAGS FOLDER FILE...: compiles the kernels in the folder SOURCES, and the files, into FOLDER; those of
+# vectors for the instruction sets of $kernel_sets alone, where it is not empty.
 compile_kernels() {
   kernel_makefile=$1 kernel_folder=$2 kernel_compiler=$3 kernel_flags=$4 kernel_objects=$5
   shift 5
   (cd "$kernel_folder" && {
-    kernel_sources "$kernel_makefile"
+    kernel_sources "$kernel_makefile" | grep -E "^(${kernel_sets:-.*})(-bf16)? "
     for file in kernels/*.c kernels/cpu/*.c "$@"; do echo "main $file"; done
   } | awk -v to="$kernel_objects" -v flags="$kernel_flags $(sed -n 's/^PEN_CFLAGS = //p; s/^CBLAS_CFLAGS = //p' "$kernel_makefile" | tr '\n' ' ') -w -I. -I$(dirname "$kernel_makefile")" '{
       name = $2; gsub(/\//, "-", name); sub(/\.c$/, ".o", name)
