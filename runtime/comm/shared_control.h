@@ -171,10 +171,10 @@ struct pen_shared {
   uint32_t channel_count, channel_stride; /* of all pipelines; of one */
   _Atomic uint32_t *sampled;              /* [PEN_SAMPLED_STEPS][PEN_PROMPTS_MAX]: of generate, see
                                              pen_sampled_of() */
-  double *step_stats;            /* [PEN_STEP_STATS_DEPTH][replica][entries + loss_count] */
-  size_t step_stats_count;       /* entries of one step */
-  uint8_t *checksums;            /* [entries][3][PEN_CHECKSUM_BYTES], for checkpoints */
-  size_t *receive_region_offset; /* [process_count], into memory; page aligned */
+  double *step_stats;                     /* [PEN_STEP_STATS_DEPTH][replica][entries + losses] */
+  size_t step_stats_count;                /* entries of one step */
+  uint8_t *checksums;                     /* [entries][3][PEN_CHECKSUM_BYTES], for checkpoints */
+  size_t *receive_region_offset;          /* [process_count], into memory; page aligned */
   uint32_t process_count;
   struct pen_results results;
   int changed;                     /* with several hosts: an eventfd, which wakes the thread of

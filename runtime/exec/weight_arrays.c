@@ -125,11 +125,15 @@ static void list_updates(struct pen_vm *vm) {
   const size_t most = 3 * (size_t)vm->weight_count + plan->tie_count;
   struct pen_adamw_tensor *updates =
       pen_allocate(most + 1, sizeof *updates, "%u weights", vm->weight_count);
-  for (int optimizer = PEN_OPTIMIZERS; optimizer-- > 0;) { /* AdamW's last: it zeroes the others */
+  /* Muon's first (matrices.c); AdamW's last: it zeroes the others. */
+  static const uint8_t order[] = {PEN_OPTIMIZER_MUON, PEN_OPTIMIZER_BALANCE, PEN_OPTIMIZER_SGD,
+                                  PEN_OPTIMIZER_ADAMW};
+  _Static_assert(sizeof order == PEN_OPTIMIZERS, "each optimizer has its place");
+  for (size_t o = 0; o < PEN_OPTIMIZERS; o++) {
     for (uint32_t i = 0; i < vm->weight_count; i++) {
-      if (plan->weights[vm->weights[i]].optimizer == optimizer) {
+      if (plan->weights[vm->weights[i]].optimizer == order[o]) {
         const struct pen_adamw_tensor tensor = pen_updated_tensor(vm, vm->weights[i]);
-        if (optimizer == PEN_OPTIMIZER_MUON && tensor.count > 0) {
+        if (order[o] == PEN_OPTIMIZER_MUON && tensor.count > 0) {
           prepare_parts(vm, &tensor);
         }
         updates[vm->update_count++] = tensor;

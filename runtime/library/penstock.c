@@ -106,7 +106,10 @@ int pen_session_score(struct pen_session *session, const struct pen_samples *sam
   unsigned char *all = (unsigned char *)session->mailbox;
   int status = pen_client_begin_alone(session, "score");
   if (status == 0 && wanted == 0) {
-    return pen_client_fail(session, PEN_CLIENT_USAGE, "score: the model is no language model");
+    return pen_client_fail(session, PEN_CLIENT_USAGE, "score: the model %s",
+                           session->mailbox->text_limit == 0
+                               ? "is no language model"
+                               : "has another loss than the cross-entropy of texts");
   }
   if (status == 0 && score_count != wanted) {
     return pen_client_fail(session, PEN_CLIENT_USAGE,

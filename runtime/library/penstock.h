@@ -93,7 +93,8 @@ PEN_API const char *pen_session_input(const struct pen_session *session, uint32_
 
 /* How many samples a step of training or of evaluation reads, over all microbatches and replicas;
  * 0: the model makes its own. Of PEN_SESSION_SCORES: how many log-probabilities an evaluation
- * gives; 0: the model is no language model. */
+ * gives; 0: none, since the model is no language model, has another loss than the cross-entropy of
+ * texts, or has ranks on several hosts. */
 enum pen_session_use { PEN_SESSION_STEP, PEN_SESSION_EVALUATION, PEN_SESSION_SCORES };
 PEN_API uint64_t pen_session_samples(const struct pen_session *session, enum pen_session_use use);
 
