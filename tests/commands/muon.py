@@ -3,7 +3,7 @@
   muon.py CHECKPOINTS LEARNING_RATE MOMENTUM NESTEROV NS_STEPS WEIGHT_DECAY
 
 Computes each in f64 from the first of the checkpoints step-* in a folder, which follow each other, and the momentum of all: b = momentum b + g gives the
-gradients. In the last each element must be within 1e-5 of the matrix's greatest. All other tensors have the moments of AdamW. Of GPT-2 q, k and v are
+gradients. In the last each element must be within 1e-5 of the matrix's greatest. All other tensors have the moments of AdamW, biases of routers none. Of GPT-2 q, k and v are
 side by side in c_attn.
 """
 import glob
@@ -59,7 +59,8 @@ def main(folder, rate, momentum, nesterov, ns_steps, decay):
     for name, (shape, values) in start.items():
         of_layer = re.search(r"\.(layers|h)\.\d+\.", "." + name) and len(shape) == 2
         kinds = {key[len(name) + 1:] for key in moments[0] if key.startswith(name + ".")}
-        if kinds != ({"momentum_buffer"} if of_layer else {"exp_avg", "exp_avg_sq"}):
+        is_balanced = name.endswith(".e_score_correction_bias")
+        if kinds != ({"momentum_buffer"} if of_layer else set() if is_balanced else {"exp_avg", "exp_avg_sq"}):
             wrong.append(f"{name} has {sorted(kinds)}")
         elif of_layer:
             matrices += 1

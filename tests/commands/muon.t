@@ -32,8 +32,9 @@ is "the report has what they exchange of the matrices" $(($(sent muon) - $(sent 
 ok "q, k and v of one tensor" build joined model.cfg -s data_parallel.replicas=1 -s model.layers=1 -s model.family=gpt2 -s model.kv_heads=2
 ok "are three matrices" formula joined "0.95 true 5 0.1"
 
-ok "experts" build experts model.cfg -s data_parallel.replicas=1 -s model.layers=1 -s model.family=qwen3_moe -s model.experts=3 -s model.experts_per_token=2 -s model.moe_ffn=12
-ok "are a matrix each" formula experts "0.95 true 5 0.1"
+ok "experts" build experts model.cfg -s data_parallel.replicas=1 -s model.layers=1 -s model.family=dots1 -s model.bias_update=0.01 \
+  -s model.experts=3 -s model.experts_per_token=2 -s model.moe_ffn=12 -s model.kv_heads=2 -s tensor_parallel.ranks=2 -s tensor_parallel.sequence=false
+ok "are a matrix each, beside a bias and matrices of tensor ranks" formula experts "0.95 true 5 0.1"
 
 # ---- the same bits
 topology=model.cfg
