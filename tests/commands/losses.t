@@ -112,6 +112,9 @@ twice = json.loads(json.dumps(model)) # x is the mean of two equal values
 twice["kinds"]["head"]["ops"][:1] = [["SCALE", ["x"], {"factor": 1}, ["a"]], ["SCALE", ["x"], {"factor": 1}, ["b"]],
                                      ["POINTWISE", ["a", "b"], {"program": [["ADD", 0, 1], ["CONST", 0.5], ["MUL", 4, 5]]}, ["half"]],
                                      ["LINEAR", ["half", ".lm_head.weight"], {}, ["logits"]]]
+at = next(i for i, op in enumerate(twice["kinds"]["head"]["ops"]) if op[0] == "LOGP") # and of a second LOGP one value is read
+twice["kinds"]["head"]["ops"][at + 1][1][0] = "logp_2"
+twice["kinds"]["head"]["ops"].insert(at + 1, ["LOGP", ["logits", "taken"], {}, ["logp_2", "lse_2"]])
 save("twice", twice)
 model["kinds"]["layer"]["ops"] += [["ROW_MEAN", ["z"], {}, ["m"]], ["GROUP_SUM", ["m"], {}, ["s"], "policy.py:4"], ["POINTWISE", ["z", "s"], {"program": [["ADD", 0, 1]]}, ["y"]]]
 model["kinds"]["layer"]["gives"] = ["y"]
