@@ -144,6 +144,8 @@ ok "on 2 ranks, the head in chunks" texts text_two text batch.loss_group=2 pipel
 ok "the same texts" cmp plain_one.text text_two.text
 ok "with a weight that the logits do not need" texts reward_one logp batch.loss_group=2
 ok "the same" same_texts plain_one reward_one
+ok "where the description names TOKEN_LOGP" texts named_text named batch.loss_group=2
+ok "the same" same_texts plain_one named_text
 ok "in bf16, as TOKEN_LOGP, on replicas that share weights" "$gen" --check -s model.description=named.json -s model.dtype=bf16 -s batch.loss_group=2 -s data_parallel.replicas=2 \
   -s data_parallel.shard=weights -s pipeline.microbatches=1 logp.cfg
 ok "a model whose layers read other samples" build mixed_one logp.cfg -s model.description=mixed.json -s batch.loss_group=2
