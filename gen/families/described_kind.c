@@ -455,6 +455,19 @@ static void limit_ids(const struct pen_kind *kind, const struct pen_kind_op *op,
       pen_described_limit(kind->description, op->operand[k].input, (uint64_t)dim[vocab]);
 }
 
+/* What ops make of the product of the logits has a column for each of its columns, which the ids of
+ * texts are. */
+static void check_logits(const struct pen_kind *kind) {
+  if (kind->logits == kind->product) return;
+  const struct pen_kind_op *product = &kind->op[kind->product], *logits = &kind->op[kind->logits];
+  const uint64_t columns = kind->value[product->first_output].width,
+                 found = kind->value[logits->first_output].width;
+  if (found != columns)
+    FAIL(kind, logits, "%s, logits, has %llu columns: %llu, as %s",
+         kind->value[logits->first_output].name, (unsigned long long)found,
+         (unsigned long long)columns, kind->value[product->first_output].name);
+}
+
 void pen_kind_match_unit(struct pen_kind *kind, const char *prefix, bool is_first) {
   static const struct pen_step_sizes token = {1, 1, 1, 1, 1};
   int64_t dim[PEN_DIMS_MAX];
@@ -476,4 +489,5 @@ void pen_kind_match_unit(struct pen_kind *kind, const char *prefix, bool is_firs
       set_width(kind, op, op->first_output + (uint32_t)n,
                 pen_row_output_elements(op->row->kind, n, dim), is_first);
   }
+  check_logits(kind);
 }
