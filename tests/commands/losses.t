@@ -173,6 +173,7 @@ samples odd.safetensors 0 5 data.bin 16 idx:I32:tokens taken:I64:ids:16 valid:U8
   mask:U8:bits:16 sign:F32:signs:16 last:U8:last:16 teacher:I32:ids:16x3 probability:F32:parts:16x3
 fails "no whole groups" 65 "odd.safetensors: 5 samples: a multiple of 2, which the loss takes together (batch.loss_group)" \
   ./policy_one train --steps 1 --quiet --data odd.safetensors
+ok "measure has whole groups" "$gen" --blocks -o blocks.c -s batch.loss_group=2 policy.cfg
 fails "half a group a microbatch" 78 "batch.microbatch = 3: a multiple of 2, batch.loss_group" "$gen" --check -s batch.loss_group=2 -s batch.microbatch=3 policy.cfg
 
 # ---- what is refused ----
