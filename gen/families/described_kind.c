@@ -140,7 +140,6 @@ static struct pen_kind_operand value_operand(const struct pen_kind *kind,
                                              bool constant) {
   const uint32_t value = find_value(kind, name),
                  maker = value == PEN_NONE ? PEN_NONE : kind->value[value].maker;
-  const uint32_t place = (uint32_t)(op - kind->op);
   if (value == PEN_NONE)
     FAIL(kind, op,
          "%s: operand %s: there is no such value; what the unit takes, or an op before "
@@ -151,7 +150,6 @@ static struct pen_kind_operand value_operand(const struct pen_kind *kind,
          constant ? "a constant, which ROPE_TABLE makes" : "a value, not a constant");
   if (maker != PEN_NONE && kind->op[maker].row->appended == PEN_APPENDED_LOSS)
     FAIL(kind, op, "%s: operand %s: a value, not the loss", name, operand_row(op, k)->name);
-  kind->value[value].past_read = place + 1;
   if (find_alias(kind, name)) find_alias(kind, name)->is_read = true;
   return (struct pen_kind_operand){.source = constant ? PEN_OPERAND_CONSTANT : PEN_OPERAND_VALUE,
                                    .value = value};
@@ -243,6 +241,13 @@ static void add_outputs(struct pen_kind *kind, struct pen_kind_op *op, uint32_t 
   }
 }
 
+/* Notes which values an op of the kind reads. */
+static void note_reads(struct pen_kind *kind, const struct pen_kind_op *op) {
+  for (int k = 0; k < PEN_OPERANDS_MAX; k++)
+    if (op->operand[k].source == PEN_OPERAND_VALUE || op->operand[k].source == PEN_OPERAND_CONSTANT)
+      kind->value[op->operand[k].value].past_read = (uint32_t)(op - kind->op) + 1;
+}
+
 static void add_op(struct pen_kind *kind, const struct pen_described_op *from) {
   struct pen_kind_op *op = &kind->op[kind->op_count];
   *op = (struct pen_kind_op){.row = pen_described_row_find(from->row), .from = from};
@@ -251,7 +256,9 @@ static void add_op(struct pen_kind *kind, const struct pen_described_op *from) {
   read_operands(kind, op);
   const uint32_t equal = find_equal(kind, op);
   add_outputs(kind, op, equal);
-  if (equal == PEN_NONE) kind->op_count++;
+  if (equal != PEN_NONE) return;
+  note_reads(kind, op);
+  kind->op_count++;
 }
 
 /* ---- the kind ---- */
@@ -335,7 +342,8 @@ static void check_readers(const struct pen_kind *kind) {
     FAIL(kind, &kind->op[value->maker], "%s: no op reads it", value->name);
   }
   for (uint32_t a = 0; a < kind->alias_count; a++)
-    if (!kind->alias[a].is_read && kind->alias[a].value != kind->gives)
+    if (!kind->alias[a].is_read && kind->alias[a].value != kind->gives &&
+        !may_be_unread(kind, kind->alias[a].value))
       FAIL(kind, &kind->alias[a], "%s: no op reads it", kind->alias[a].name);
 }
 
@@ -447,6 +455,19 @@ static void limit_ids(const struct pen_kind *kind, const struct pen_kind_op *op,
       pen_described_limit(kind->description, op->operand[k].input, (uint64_t)dim[vocab]);
 }
 
+/* What ops make of the product of the logits has a column for each of its columns, which the ids of
+ * texts are. */
+static void check_logits(const struct pen_kind *kind) {
+  if (kind->logits == kind->product) return;
+  const struct pen_kind_op *product = &kind->op[kind->product], *logits = &kind->op[kind->logits];
+  const uint64_t columns = kind->value[product->first_output].width,
+                 found = kind->value[logits->first_output].width;
+  if (found != columns)
+    FAIL(kind, logits, "%s, logits, has %llu columns: %llu, as %s",
+         kind->value[logits->first_output].name, (unsigned long long)found,
+         (unsigned long long)columns, kind->value[product->first_output].name);
+}
+
 void pen_kind_match_unit(struct pen_kind *kind, const char *prefix, bool is_first) {
   static const struct pen_step_sizes token = {1, 1, 1, 1, 1};
   int64_t dim[PEN_DIMS_MAX];
@@ -468,4 +489,5 @@ void pen_kind_match_unit(struct pen_kind *kind, const char *prefix, bool is_firs
       set_width(kind, op, op->first_output + (uint32_t)n,
                 pen_row_output_elements(op->row->kind, n, dim), is_first);
   }
+  check_logits(kind);
 }

@@ -344,10 +344,12 @@ static void name_values(const struct block_ops *e) {
   for (uint32_t v = 0; v < kind->value_count && e->graph->output_count; v++)
     if (v != e->block->takes && e->value[v] != PEN_NONE)
       pen_output_made(e->graph, pen_text("%s%s", e->prefix, kind->value[v].name), e->value[v]);
-  for (uint32_t a = 0; a < kind->alias_count && e->graph->output_count; a++)
-    if (e->value[kind->alias[a].value] != PEN_NONE)
-      pen_output_made(e->graph, pen_text("%s%s", e->prefix, kind->alias[a].name),
-                      e->value[kind->alias[a].value]);
+  for (uint32_t a = 0; a < kind->alias_count && e->graph->output_count; a++) {
+    const uint32_t v = kind->alias[a].value;
+    if (v != e->block->takes && e->value[v] != PEN_NONE)
+      pen_output_alias(e->graph, pen_text("%s%s", e->prefix, kind->alias[a].name),
+                       pen_text("%s%s", e->prefix, kind->value[v].name));
+  }
 }
 
 uint32_t pen_described_emit(struct pen_graph *graph, uint32_t layer, uint32_t x) {

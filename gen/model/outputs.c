@@ -25,6 +25,13 @@ void pen_output_made(struct pen_graph *graph, const char *name, uint32_t value) 
     }
 }
 
+void pen_output_alias(const struct pen_graph *graph, const char *name, const char *of) {
+  for (uint32_t n = 0; n < graph->output_count; n++)
+    if (strcmp(graph->topology->model_outputs.value[n], name) == 0)
+      pen_topology_fail(graph->topology, "model.outputs",
+                        "\"%s\" in place of \"%s\": they are equal, and computed once", of, name);
+}
+
 void pen_outputs_check(const struct pen_graph *last) {
   const struct pen_topology *t = last->topology;
   for (uint32_t n = 0; n < last->output_count; n++)

@@ -14,6 +14,9 @@ void pen_outputs_start(struct pen_graph *graph);
  * in its kind. Its memory is kept if model.outputs has the name. */
 void pen_output_made(struct pen_graph *graph, const char *name, uint32_t value);
 
+/* Fails (78) if model.outputs has the name of a value that is computed as that of another name. */
+void pen_output_alias(const struct pen_graph *graph, const char *name, const char *of);
+
 /* Fails (78) if the last stage does not make a value that model.outputs names. */
 void pen_outputs_check(const struct pen_graph *last);
 

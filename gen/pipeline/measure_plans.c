@@ -164,6 +164,7 @@ static struct pen_integers sizes_of(const struct pen_topology *topology) {
   for (size_t i = 0; i < all.count; i++) {
     const int64_t size = all.value[i];
     if (size > own && size * topology->model_sequence > TOKENS_MAX) continue;
+    if (size % topology->batch_loss_group) continue; /* no whole groups */
     has_own = has_own || size == own;
     sizes.value[sizes.count++] = size;
   }

@@ -13,6 +13,8 @@
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
 
+enum { FACTORS = 2 /* operands of LINEAR and TOKEN_LOGP */ };
+
 static bool is_row(const struct pen_described_op *op, const char *row) {
   return strcmp(op->row, row) == 0;
 }
@@ -166,16 +168,18 @@ static bool is_of_texts(const struct pen_description *d, size_t unit,
   return true;
 }
 
-/* Why texts do not have what an op reads; null: they do. */
-static const char *refuse_op(const struct pen_description *d, size_t unit,
-                             const struct pen_described_op *op,
+/* Why texts do not have what an op reads; null: they do. Of what makes the product score and
+ * generate read the factors alone: TOKEN_LOGP has ids besides. */
+static const char *refuse_op(const struct pen_description *d, size_t unit, size_t number,
                              const struct pen_described_input *read[2]) {
   const struct pen_described_kind *kind = d->unit[unit].kind;
+  const struct pen_described_op *op = &kind->op[number];
+  const bool is_product = unit + 1 == d->unit_count && number == d->texts.product;
   if (mixes_rows(op))
     return pen_text("reads more than texts have: %s: later tokens, or those of other samples",
                     pen_description_place(kind, op));
-  for (size_t k = 0; k < op->operand_count; k++) {
-    const struct pen_described_input *input = input_of(d, op->operand[k]);
+  for (size_t k = 0; k < (is_product ? FACTORS : op->operand_count); k++) {
+    const struct pen_described_input *input = input_of(d, operand_of(op, k));
     if (input && !is_of_texts(d, unit, op, input, read))
       return pen_text(
           "reads more than texts have, the tokens of its first unit and the targets of "
@@ -193,7 +197,7 @@ static const char *refuse(const struct pen_description *d) {
   for (size_t u = 0; u < d->unit_count; u++)
     for (size_t i = 0; i < d->unit[u].kind->op_count; i++) {
       if (has_shares && u + 1 == d->unit_count && !d->texts.needed[i]) continue;
-      const char *why = refuse_op(d, u, &d->unit[u].kind->op[i], read);
+      const char *why = refuse_op(d, u, i, read);
       if (why) return why;
     }
   return read[0] && (has_shares || (read[1] && read[0] != read[1]))

@@ -341,12 +341,18 @@ static bool check_rows(const struct pen_stage_terms *s, const struct pen_forward
   return true;
 }
 
-/* Whether logits are the product of values that were known: evaluation makes it within
- * TOKEN_LOGP. */
-static bool is_product_of(const struct pen_terms *terms, uint32_t logits, uint32_t known_terms) {
-  const struct pen_term *product = &terms->term[pen_term_of_value(logits)];
-  return product->kind == PEN_OP_LINEAR && !input_of(product, "a") &&
-         pen_term_of_value(product->input[0]) < known_terms;
+/* Whether a known term has the product of the same two values: TOKEN_LOGP has it within. */
+static bool is_known_product(const struct pen_terms *terms, const struct pen_term *product,
+                             uint32_t known_terms) {
+  for (uint32_t n = 0; n < known_terms; n++) {
+    const struct pen_term *known = &terms->term[n];
+    if ((known->kind == PEN_OP_TOKEN_LOGP ||
+         (known->kind == PEN_OP_LINEAR && !input_of(known, "a"))) &&
+        input_of(known, "x") == input_of(product, "x") &&
+        input_of(known, "w") == input_of(product, "w"))
+      return true;
+  }
+  return false;
 }
 
 bool pen_check_scores(const struct pen_stage_terms *s, const struct pen_forward *evaluation,
@@ -359,13 +365,16 @@ bool pen_check_scores(const struct pen_stage_terms *s, const struct pen_forward 
         made->profile->name, evaluation->profile->name,
         pen_term_difference(s->context->plan, s->terms, evaluation->output, made->output));
   if (!loss) return true;
-  const bool is_product = loss->kind == PEN_OP_HEAD_LOSS;
+  const bool is_head = loss->kind == PEN_OP_HEAD_LOSS;
   const uint32_t read = loss->input[0];
-  if ((loss->kind != PEN_OP_CROSS_ENTROPY && !is_product) || !read)
+  if ((loss->kind != PEN_OP_CROSS_ENTROPY && !is_head) || !read)
     return PROBLEM(s, action, "generated: %s ends with %s, not with the logits of texts",
                    made->profile->name, pen_term_text(s->context->plan, s->terms, made->loss));
+  const struct pen_term *product = is_head ? loss : &s->terms->term[pen_term_of_value(read)];
+  const bool multiplies = is_head || (product->kind == PEN_OP_LINEAR && !input_of(product, "a"));
   /* Equal values are one term: those that the evaluation has made were known before. */
-  return pen_term_of_value(read) < known_terms || is_product_of(s->terms, read, known_terms) ||
+  return (!is_head && pen_term_of_value(read) < known_terms) ||
+         (multiplies && is_known_product(s->terms, product, known_terms)) ||
          PROBLEM(s, action, "generated: %s has logits of %s, which %s does not make",
                  made->profile->name, pen_term_text(s->context->plan, s->terms, read),
                  evaluation->profile->name);

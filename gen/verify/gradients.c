@@ -13,10 +13,10 @@
  *   scaled    the gradient of the loss is scaled once: by the share of the same TARGETS whose
  *             targets the loss has (of a plan whose loss is their sum, 1), or by 1, if it has none
  *             and the loss is a sum. Of losses with shares of their own each loss and its gradient
- *             have one of these. Those of routers: router_losses.c. No other op has a share or a
- * number that its forward does not have, since all others are derived same      the forward that is
- * trained is the one that an evaluation of the same sequence runs generated the rows of a step of
- * generation are those of an evaluation (generation.h)
+ *             have one of these. No other op has a share or a number that its forward does not
+ *             have, since all others are derived. The losses of routers: router_losses.c
+ *   same      the forward that is trained is the one that an evaluation of the same sequence runs
+ *   generated the rows of a step of generation are those of an evaluation (generation.h)
  *
  * By messages.c and memory.c a stage receives what its neighbour sends. So by induction over the
  * stages, from the last, each microbatch adds the derivative of its own scaled loss. That each

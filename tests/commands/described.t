@@ -124,10 +124,12 @@ ok "config is the checkpoints' config.json" grep -q '"  .*n_embd.*: 48' "$scratc
 is "each row has a line with its name first" "$(grep -c '^[A-Z_0-9]* .*->.* {.*} .' "$scratch/ops")" "$(grep -c . "$scratch/ops")"
 is "with its operands and attributes" "$(sed -n 's/^\(RMSNORM .*}\) .*/\1/p' "$scratch/ops")" "RMSNORM x[rows,width] gain?[width] -> y[rows,width] { epsilon offset? width? }"
 gelu='\["GELU", \["fb"\], {}, \["g"\]\]'
-sed 's/'"$gelu"'/["GELU", ["fb"], {}, ["a"]], ["ADD", ["a", "a"], {}, ["g"]]/' "$models/nano.json" >"$scratch/once.json"
-sed 's/'"$gelu"'/["GELU", ["fb"], {}, ["a"]], ["GELU", ["fb"], {}, ["b"]], ["ADD", ["a", "b"], {}, ["g"]]/' "$models/nano.json" >"$scratch/twice.json"
-for name in once twice; do plan -s model.description="$scratch/$name.json" | grep -v '^ \* \|digest = ' >"$scratch/$name.c"; done
+sed 's/'"$gelu"'/["GELU", ["fb"], {}, ["one"]], ["ADD", ["one", "one"], {}, ["g"]]/' "$models/nano.json" >"$scratch/once.json"
+sed 's/'"$gelu"'/["GELU", ["fb"], {}, ["one"]], ["GELU", ["fb"], {}, ["two"]], ["ADD", ["one", "two"], {}, ["g"]]/' "$models/nano.json" >"$scratch/twice.json"
+for name in once twice; do plan -s model.description="$scratch/$name.json" | grep -v '^ \* \|digest = \|sha256 ' >"$scratch/$name.c"; done
+ok "an op is computed" test -s "$scratch/once.c"
 ok "two equal ops are computed once" cmp "$scratch/once.c" "$scratch/twice.c"
+fails "and have one name in model.outputs" 78 'model.outputs = ?"h.1.two"?: "h.1.one" in place of "h.1.two": they are equal' plan -s model.description="$scratch/twice.json" -s 'model.outputs=["h.1.two"]'
 cat >"$scratch/planned.cfg" <<END_OF_PLAN
 model = { family = "described"; description = "nano.json"; sequence = 16; };
 optimizer = { learning_rate = 1e-2; steps = 8; };
@@ -177,6 +179,7 @@ nano|s/"\.ln_2\.weight"/".ln_1.weight"/|: weight h.0.ln_1.weight: one op reads i
 llama|s/"prefix": "model.layers."/"prefix": "model.layers"/|: units?1?.prefix = "model.layers": nothing, or a text that ends with a point
 llama|s/\["k", "table", "starts"\]/["k", "v", "starts"]/|: unit layer, op 6, ROPE: v: operand table: a constant, which ROPE_TABLE makes
 llama|s/\["logits", "targets", "targets.share"\]/["n", "targets", "targets.share"]/|: unit head, op 2, CROSS_ENTROPY: n: operand logits: what a LINEAR without addend makes
+llama|s/\["CROSS_ENTROPY", \["logits"/["ROW_MEAN", ["logits"], {}, ["m"]], ["CROSS_ENTROPY", ["m"/|: unit head, op 2, ROW_MEAN: m, logits, has 1 columns: 200, as logits
 llama|s/"initial": "ones"/"initial": "twos"/|: weights?1?.initial = "twos": "zeros", "ones", {"normal": DEVIATION} or {"constant": NUMBER}
 pointwise|s/"RELU", 0\]/"RELU", 1]/|: unit layer, op 2, POINTWISE (odd.py:12): program?0?: RELU: input 1: one of the operands, which are 0 to 3, or an earlier step; the first is 4
 pointwise|s/"SQUARE", 4\]/"SQUARE", 5]/|: unit layer, op 2, POINTWISE (odd.py:12): program?1?: SQUARE: input 5: one of the operands

@@ -112,6 +112,9 @@ twice = json.loads(json.dumps(model)) # x is the mean of two equal values
 twice["kinds"]["head"]["ops"][:1] = [["SCALE", ["x"], {"factor": 1}, ["a"]], ["SCALE", ["x"], {"factor": 1}, ["b"]],
                                      ["POINTWISE", ["a", "b"], {"program": [["ADD", 0, 1], ["CONST", 0.5], ["MUL", 4, 5]]}, ["half"]],
                                      ["LINEAR", ["half", ".lm_head.weight"], {}, ["logits"]]]
+at = next(i for i, op in enumerate(twice["kinds"]["head"]["ops"]) if op[0] == "LOGP") # and of a second LOGP one value is read
+twice["kinds"]["head"]["ops"][at + 1][1][0] = "logp_2"
+twice["kinds"]["head"]["ops"].insert(at + 1, ["LOGP", ["logits", "taken"], {}, ["logp_2", "lse_2"]])
 save("twice", twice)
 model["kinds"]["layer"]["ops"] += [["ROW_MEAN", ["z"], {}, ["m"]], ["GROUP_SUM", ["m"], {}, ["s"], "policy.py:4"], ["POINTWISE", ["z", "s"], {"program": [["ADD", 0, 1]]}, ["y"]]]
 model["kinds"]["layer"]["gives"] = ["y"]
@@ -141,6 +144,8 @@ ok "on 2 ranks, the head in chunks" texts text_two text batch.loss_group=2 pipel
 ok "the same texts" cmp plain_one.text text_two.text
 ok "with a weight that the logits do not need" texts reward_one logp batch.loss_group=2
 ok "the same" same_texts plain_one reward_one
+ok "where the description names TOKEN_LOGP" texts named_text named batch.loss_group=2
+ok "the same" same_texts plain_one named_text
 ok "in bf16, as TOKEN_LOGP, on replicas that share weights" "$gen" --check -s model.description=named.json -s model.dtype=bf16 -s batch.loss_group=2 -s data_parallel.replicas=2 \
   -s data_parallel.shard=weights -s pipeline.microbatches=1 logp.cfg
 ok "a model whose layers read other samples" build mixed_one logp.cfg -s model.description=mixed.json -s batch.loss_group=2
@@ -168,6 +173,7 @@ samples odd.safetensors 0 5 data.bin 16 idx:I32:tokens taken:I64:ids:16 valid:U8
   mask:U8:bits:16 sign:F32:signs:16 last:U8:last:16 teacher:I32:ids:16x3 probability:F32:parts:16x3
 fails "no whole groups" 65 "odd.safetensors: 5 samples: a multiple of 2, which the loss takes together (batch.loss_group)" \
   ./policy_one train --steps 1 --quiet --data odd.safetensors
+ok "measure has whole groups" "$gen" --blocks -o blocks.c -s batch.loss_group=2 policy.cfg
 fails "half a group a microbatch" 78 "batch.microbatch = 3: a multiple of 2, batch.loss_group" "$gen" --check -s batch.loss_group=2 -s batch.microbatch=3 policy.cfg
 
 # ---- what is refused ----
