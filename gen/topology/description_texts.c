@@ -115,10 +115,10 @@ static uint64_t table_rows(const struct pen_description *d, size_t unit,
   return weight ? weight->dim[0] : 0;
 }
 
-/* Finds the logits. Without the key they have as many columns as the first unit embeds tokens. */
+/* Finds the logits: by the key, or those that all losses of logits read. */
 static void find_logits(struct pen_description *d) {
   const size_t last = d->unit_count - 1;
-  const struct pen_described_kind *kind = d->unit[last].kind, *first = d->unit[0].kind;
+  const struct pen_described_kind *kind = d->unit[last].kind;
   const char *key = d->logits;
   struct pen_described_texts *texts = &d->texts;
   texts->logits = key ? maker_of(kind, key) : only_logits(kind);
@@ -134,9 +134,6 @@ static void find_logits(struct pen_description *d) {
   if (texts->product == PEN_NONE) return;
   texts->needed = needed_for(kind, texts->logits);
   texts->columns = table_rows(d, last, &kind->op[texts->product]);
-  for (size_t i = 0; i < first->op_count && !key && d->share_count > 0; i++)
-    if (is_row(&first->op[i], "EMBEDDING") && table_rows(d, 0, &first->op[i]) != texts->columns)
-      texts->product = PEN_NONE;
 }
 
 /* ---- what the model reads ---- */
@@ -175,6 +172,10 @@ static const char *refuse_op(const struct pen_description *d, size_t unit, size_
   const struct pen_described_kind *kind = d->unit[unit].kind;
   const struct pen_described_op *op = &kind->op[number];
   const bool is_product = unit + 1 == d->unit_count && number == d->texts.product;
+  if (unit == 0 && is_row(op, "EMBEDDING") && table_rows(d, 0, op) != d->texts.columns)
+    return pen_text("has logits of %llu tokens, and %s embeds %llu",
+                    (unsigned long long)d->texts.columns, pen_description_place(kind, op),
+                    (unsigned long long)table_rows(d, 0, op));
   if (mixes_rows(op))
     return pen_text("reads more than texts have: %s: later tokens, or those of other samples",
                     pen_description_place(kind, op));

@@ -152,9 +152,9 @@ ok "a model whose layers read other samples" build mixed_one logp.cfg -s model.d
 fails "does not" 64 "score: this binary's model reads more than texts have: unit layer, op 4, GROUP_SUM (policy.py:4): later tokens" \
   ./mixed_one score --data data.bin --init text_one.start --output -
 # logits NAME: with that key.
-logits() { sed "s/\"source\"/\"logits\": \"$1\", \"source\"/" policy.json >key.json && "$gen" -s model.description=key.json -s batch.loss_group=2 policy.cfg; }
+logits() { sed "s/\"source\"/\"logits\": \"$1\", \"source\"/; s/\[11, 24\]/[${2:-97}, 24]/" policy.json >key.json && "$gen" -s model.description=key.json -s batch.loss_group=2 policy.cfg; }
 is "a key names other logits" "$(logits logits | grep -c 'name = "score"')" 1
-is "without it they have as many columns as the first unit embeds tokens" "$("$gen" -s batch.loss_group=2 policy.cfg | grep -c 'name = "score"')" 0
+matches "they have as many columns as the first unit embeds tokens" "$(logits logits 11 | grep no_texts)" '*"has logits of 11 tokens, and unit embedding, op 0, EMBEDDING* embeds 97"*'
 fails "and no other value" 78 'key.json: logits = "kl": a value that a LINEAR of the last unit' logits kl
 
 # ---- the log, an evaluation, groups, a step without a loss ----
@@ -162,7 +162,7 @@ is "samples are counted, and targets" "$(log_field losses_one.log samples | head
   "${PYTHON:-python3}" -c 'print(64 - sum((w * 7919 + e * 104729 + sum(map(ord, "class"))) * 2654435761 % 2**32 // 2**20 % 5 == 0 for w in range(4) for e in range(16)))')"
 ./losses_one eval --data losses.safetensors --checkpoint losses_one.ckpt --quiet >evaluated 2>/dev/null
 matches "an evaluation has a loss, and no perplexity" "$(cat evaluated)" '{"loss":[0-9]*,"tokens":[0-9]*}'
-fails "it generates no text" 64 "model makes no logits of tokens, or several" ./losses_one generate --checkpoint losses_one.ckpt --prompt 65
+fails "it generates no text" 64 "model has logits of 11 tokens, and unit embedding, op 0, EMBEDDING embeds 97" ./losses_one generate --checkpoint losses_one.ckpt --prompt 65
 samples masked.safetensors 0 4 data.bin 16 idx:I32:tokens value:F32:reals:16 old:F32:reals:16 weight:F32:parts:16 state:BF16:reals:16x24 label:U8:bits:16 \
   mask:U8:zeros:16 class:I64:ids:16
 ./losses_one train --steps 1 --seed 7 --quiet --data masked.safetensors --log masked.log
