@@ -27,7 +27,6 @@ dpo model --inputs policy_inputs --loss dpo --loss-group 2 --sequence 16
 encoder encoder --inputs encoder_inputs --sequence 16
 regressor regressor --inputs regressor_inputs --loss squares
 grpo model --inputs policy_inputs --loss grpo --sequence 16
-grpo_each model --inputs policy_inputs --loss grpo --sequence 16 --loss-of microbatch
 distilled model --inputs policy_inputs --loss distilled --sequence 16
 smoothed model --loss smoothed --sequence 16
 classes regressor --inputs regressor_inputs --loss classes
@@ -92,7 +91,7 @@ for name in $trained $folders $named; do
     awk '{ a = \$1 / \$3 - 1; b = \$2 / \$4 - 1; exit !(NF == 4 && a * a < 1e-10 && b * b < 1e-10) }'"
 done
 
-for name in $checked grpo grpo_each distilled smoothed classes; do ok "$name is imported" "$gen" --check $name.cfg; done 2>checked.err
+for name in $checked grpo distilled smoothed classes; do ok "$name is imported" "$gen" --check $name.cfg; done 2>checked.err
 ok "whose config.json they have" cmp hf/bare/config.json bare.ckpt/latest/config.json
 
 # ---- a family's bits ----
@@ -114,7 +113,6 @@ for name in llama gpt2 gemma3; do
 done
 
 # ---- what is said, and written ----
-is "--loss-of microbatch is a key" "$(diff grpo.json grpo_each.json | grep '^[<>]')" '>   "loss_of": "microbatch",'
 matches "dropout is left out" "$(cat nano.err)" "*dropout of 0.1 is left out*"
 matches "and what nothing reads" "$(cat nano.err)" "*spare.weight is left out: nothing reads it*"
 matches "tokens of which no input has one each" "$(cat smoothed.err)" "*model.sequence stays 16*"

@@ -64,7 +64,7 @@ class Comparison:
                 refusal = self.compare(graph, self.draw(graph.tokens, numbers_of(graph), generator, seed))
                 if refusal:
                     return [refusal]
-        return [] if "loss_of" in self.description else self.compare_parts()
+        return self.compare_parts()
 
     def draw(self, size, said, generator, seed):
         """Values of the inputs, by their keys; those of the user's own at the first seed, where they differ."""

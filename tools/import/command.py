@@ -18,7 +18,6 @@ SEQUENCE_LEAST, SEQUENCE_MOST = 4, 1 << 20
 GROUP_MOST = 64
 INTERNAL = 70
 MESSAGE_BYTES_MAX = 1500
-LOSSES_OF = ("step", "microbatch")
 PRINTS = ("ops", "units", "refused")
 
 
@@ -61,7 +60,6 @@ def parse(arguments):
     parser.add_argument("--inputs", metavar="FUNCTION", action=Once, help="a function of the file, of batch and sequence, that returns a dict of tensors: data have these inputs by name [tokens and targets of token files]")
     parser.add_argument("--loss", metavar="FUNCTION", action=Once, help="a function of the file, of the output and of inputs by name [what forward returns, or the cross entropy of its logits]")
     parser.add_argument("--loss-group", metavar="G", type=group, action=Once, default=1, help="consecutive samples that the loss takes together [1]")
-    parser.add_argument("--loss-of", metavar="|".join(LOSSES_OF), choices=LOSSES_OF, action=Once, default=LOSSES_OF[0], help="what the denominators of the loss are counted over [step]")
     parser.add_argument("--cut", metavar="NAME,...", action=Once, help="units begin at these modules [those with a number in their path]")
     parser.add_argument("--weights", metavar="FILE", action=Once, help="write the module's weights, for train --init")
     parser.add_argument("--meta", action=Once, nargs=0, default=False, help="parameters have no memory: for a model larger than this machine, which is not compared")
@@ -126,7 +124,7 @@ def import_module(options, torch_version):
     module, buffers = build_on_meta(make) if options.meta else (make(), None)
     names = hf.StoredNames(options.hf, module)
     sequence = need_sequence(options.sequence, users)
-    imported = Import(module, loss, sequence, options.cuts, f"{source}, torch {torch_version}", config, names.stored, buffers, users, options.loss_group, options.loss_of == "microbatch")
+    imported = Import(module, loss, sequence, options.cuts, f"{source}, torch {torch_version}", config, names.stored, buffers, users, options.loss_group)
     imported.stored_names = names.names
     imported.small_copy = (lambda layers: Import(hf.build_model(options.hf, layers), None, SMALL_SEQUENCE, [], source)) if options.hf and options.meta else None
     return imported

@@ -31,12 +31,12 @@ def sizes_of(sequence, group=1):
 class Import:
     """A module, and what has been found of it."""
 
-    def __init__(self, module, loss, sequence, cuts, source, config=None, stored=lambda name: name, buffers=None, users=None, group=1, of_microbatch=False):
-        """`users`: Inputs; None: of token files. `group`: samples that the loss takes together. `of_microbatch`: its denominators are those of a microbatch. `config`: of the checkpoints. `stored`: the name that files have for a name of the module. `buffers`: their values, of a module
+    def __init__(self, module, loss, sequence, cuts, source, config=None, stored=lambda name: name, buffers=None, users=None, group=1):
+        """`users`: Inputs; None: of token files. `group`: samples that the loss takes together. `config`: of the checkpoints. `stored`: the name that files have for a name of the module. `buffers`: their values, of a module
         without memory, which is not compared with the description."""
         self.step, self.sequence, self.cuts, self.users = Step(module.float(), loss, users and users.list, group), sequence, cuts, users
         self.source, self.config, self.stored, self.buffers = source, config, stored, buffers
-        self.of_microbatch, self.is_compared = of_microbatch, buffers is None
+        self.is_compared = buffers is None
         self.scalings = scalings_of(getattr(module, "config", None))
         self.dropouts, self.graphs, self.programs = [], [], []
         self.tensors = dict(module.named_parameters(remove_duplicate=False))
@@ -51,7 +51,7 @@ class Import:
                 run_once(self.step, *size)
         for size in sizes:
             graph = export(self.step, *size, self.dropouts, self.buffers or {})
-            self.programs.append(program_of(graph, self.scalings, shapes, self.of_microbatch))
+            self.programs.append(program_of(graph, self.scalings, shapes))
             refuse_if(self.programs[-1].refusals)
             if self.buffers is None:
                 self.graphs.append(graph)
@@ -71,7 +71,7 @@ class Import:
         self.refuse_endings()
 
     def describe(self):
-        description = describe(self.units, self.names, self.step.inputs, self.tensors, self.sequence, self.source, self.config, self.of_microbatch)
+        description = describe(self.units, self.names, self.step.inputs, self.tensors, self.sequence, self.source, self.config)
         self.text = text_of(description)
 
     def check(self):

@@ -194,9 +194,8 @@ def unread(found):
             yield Refusal(place_of(call.node), f"{said[0]} = {said[1]} of aten.{kind_of(call.node)}: Penstock's {found.pattern.row} has no such argument")
 
 
-def program_of(graph, scalings, shapes, of_microbatch=False):
-    """The ops of a graph whose output is the loss, or refusals. `shapes`: of the weights. `scalings`: attributes of ROPE_TABLE to try.
-    `of_microbatch`: the loss is one with shares in any case."""
+def program_of(graph, scalings, shapes):
+    """The ops of a graph whose output is the loss, or refusals. `shapes`: of the weights. `scalings`: attributes of ROPE_TABLE to try."""
     program = Program(graph.batch, graph.sequence)
     values = program.values
     loss = graph.nodes[-1].args[0][-1]
@@ -219,7 +218,7 @@ def program_of(graph, scalings, shapes, of_microbatch=False):
             refusals[node] = Refusal(place_of(node), str(reason))
     order = {node: index for index, node in enumerate(graph.nodes)}
     program.refusals = in_order(graph.refusals + [refusals[node] for node in sorted(refusals, key=order.get)] + wrong)
-    if not program.refusals and (of_microbatch or not is_usual(terms)):
+    if not program.refusals and not is_usual(terms):
         try:
             append_losses(program, graph, terms, values)
         except Refused as reason:
