@@ -63,6 +63,11 @@ def regression(output, value, old, weight, state, label, mask, kind):
     )
 
 
+def counted(output, kind):
+    """The mean over targets, written out."""
+    return F.cross_entropy(output["heads"]["logits"].flatten(0, 1), kind.flatten(), reduction="sum") / (kind != -100).sum().clamp(min=1)
+
+
 def policy_inputs(batch, sequence):
     sign = (1 - 2 * (torch.arange(batch) % 2)).float()[:, None].expand(batch, sequence).clone()
     return {"idx": torch.randint(TOKENS, (batch, sequence)), "taken": torch.randint(CLASSES, (batch, sequence)), "old": -2 + torch.randn(batch, sequence),

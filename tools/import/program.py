@@ -218,7 +218,9 @@ def program_of(graph, scalings, shapes):
             refusals[node] = Refusal(place_of(node), str(reason))
     order = {node: index for index, node in enumerate(graph.nodes)}
     program.refusals = in_order(graph.refusals + [refusals[node] for node in sorted(refusals, key=order.get)] + wrong)
-    if not program.refusals and not is_usual(terms):
+    is_one = is_usual(graph, terms)
+    program.loss_is_sum = is_one and terms[0].over is None
+    if not program.refusals and not is_one:
         try:
             append_losses(program, graph, terms, values)
         except Refused as reason:
