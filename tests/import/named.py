@@ -104,7 +104,7 @@ def dpo(output, taken, reference, mask, sign):
 def smoothed(output, targets):
     """Of token files."""
     logits = output["heads"]["logits"]
-    return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), label_smoothing=0.1) + 1e-3 * (logits.logsumexp(-1) ** 2).mean()
+    return sum((F.cross_entropy(logits.flatten(0, 1), targets.flatten(), label_smoothing=0.1), 1e-3 * (logits.logsumexp(-1) ** 2).mean()))
 
 
 # ---- masks of keys, samples without tokens ----

@@ -51,9 +51,12 @@ def without_views(graph, node):
 
 
 def added(graph, call, factor, over, sign=1.0):
-    one, other, alpha = call["self"], call["other"], graph.number(call["alpha"])
-    needs(graph.number(other) is None and graph.number(one) is None, "a number that is added to the loss")
-    return terms_of(graph, one, factor, over) + terms_of(graph, other, sign * alpha * factor, over)
+    """Python's sum() adds to 0."""
+    terms = []
+    for node, times in ((call["self"], 1.0), (call["other"], sign * graph.number(call["alpha"]))):
+        needs(graph.number(node) in (None, 0), "a number that is added to the loss")
+        terms += terms_of(graph, node, times * factor, over) if graph.number(node) is None else []
+    return terms
 
 
 def subtracted(graph, call, factor, over):
