@@ -23,7 +23,7 @@ done >runs
 named="regression dpo encoder regressor"
 while read -r name module; do echo "$name $cases/named.py:$module -o $name.cfg --weights $name.start"; done >>runs <<'END_OF_NAMED'
 regression model --inputs regression_inputs --loss regression --sequence 16
-dpo model --inputs policy_inputs --loss dpo --loss-group 2 --sequence 16
+dpo model --inputs policy_inputs --loss dpo --sequence 16
 encoder encoder --inputs encoder_inputs --sequence 16
 regressor regressor --inputs regressor_inputs --loss squares
 counted model --inputs regression_inputs --loss counted --sequence 16
@@ -117,6 +117,7 @@ done
 matches "dropout is left out" "$(cat nano.err)" "*dropout of 0.1 is left out*"
 matches "and what nothing reads" "$(cat nano.err)" "*spare.weight is left out: nothing reads it*"
 matches "tokens of which no input has one each" "$(cat smoothed.err)" "*model.sequence stays 16*"
+matches "how many samples the loss takes together" "$(cat dpo.err) $(grep -c 'microbatch = 2; loss_group = 2;' dpo.cfg)" "*the loss takes 2 samples together*1"
 matches "also of inputs" "$(cat dpo.err)" "*the input advantage is left out: nothing reads it*"
 ok "a sum over the number of targets is their mean" grep -q '"kind.share"' counted.json
 ok "two names of one matrix" grep -q '"name": "wte.weight", "shape": \[200, 32\], .*"tied": "lm_head.weight"' nano.json
