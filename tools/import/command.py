@@ -60,6 +60,7 @@ def parse(arguments):
     parser.add_argument("--inputs", metavar="FUNCTION", action=Once, help="a function of the file, of batch and sequence, that returns a dict of tensors: data have these inputs by name [tokens and targets of token files]")
     parser.add_argument("--loss", metavar="FUNCTION", action=Once, help="a function of the file, of the output and of inputs by name [what forward returns, or the cross entropy of its logits]")
     parser.add_argument("--loss-group", metavar="G", type=group, action=Once, help="consecutive samples that the loss takes together [the fewest with which it runs]")
+    parser.add_argument("--loss-of", choices=("step", "microbatch"), action=Once, default="step", help="denominators of the loss are of a whole step, or of each microbatch, of whose losses a step has the mean [step]")
     parser.add_argument("--cut", metavar="NAME,...", action=Once, help="units begin at these modules [those with a number in their path]")
     parser.add_argument("--weights", metavar="FILE", action=Once, help="write the module's weights, for train --init")
     parser.add_argument("--meta", action=Once, nargs=0, default=False, help="parameters have no memory: for a model larger than this machine, which is not compared")
@@ -124,7 +125,7 @@ def import_module(options, torch_version):
     module, buffers = build_on_meta(make) if options.meta else (make(), None)
     names = hf.StoredNames(options.hf, module)
     sequence = need_sequence(options.sequence, users)
-    imported = Import(module, loss, sequence, options.cuts, f"{source}, torch {torch_version}", config, names.stored, buffers, users, options.loss_group)
+    imported = Import(module, loss, sequence, options.cuts, f"{source}, torch {torch_version}", config, names.stored, buffers, users, options.loss_group, options.loss_of)
     imported.stored_names = names.names
     imported.small_copy = (lambda layers: Import(hf.build_model(options.hf, layers), None, SMALL_SEQUENCE, [], source)) if options.hf and options.meta else None
     return imported

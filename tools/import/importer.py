@@ -32,12 +32,12 @@ def sizes_of(sequence, group=1):
 class Import:
     """A module, and what has been found of it."""
 
-    def __init__(self, module, loss, sequence, cuts, source, config=None, stored=lambda name: name, buffers=None, users=None, group=None):
-        """`users`: Inputs; None: of token files. `group`: samples that the loss takes together; None: it is found. `config`: of the checkpoints. `stored`: the name that files have for a name of the module. `buffers`: their values, of a module
+    def __init__(self, module, loss, sequence, cuts, source, config=None, stored=lambda name: name, buffers=None, users=None, group=None, loss_of="step"):
+        """`users`: Inputs; None: of token files. `group`: samples that the loss takes together; None: it is found. `loss_of`: what denominators are of. `config`: of the checkpoints. `stored`: the name that files have for a name of the module. `buffers`: their values, of a module
         without memory, which is not compared with the description."""
         self.step, self.sequence, self.cuts, self.users = Step(module.float(), loss, users and users.list), sequence, cuts, users
         self.source, self.config, self.stored, self.buffers = source, config, stored, buffers
-        self.is_compared = buffers is None
+        self.is_compared, self.loss_of = buffers is None, loss_of
         self.groups = [group] if group else range(1, GROUPS_TRIED + 1) if self.is_compared else [1]
         self.scalings = scalings_of(getattr(module, "config", None))
         self.dropouts, self.graphs, self.programs = [], [], []
@@ -50,7 +50,7 @@ class Import:
         self.find_group()
         for size in sizes_of(self.sequence, self.step.group):
             graph = export(self.step, *size, self.dropouts, self.buffers or {})
-            self.programs.append(program_of(graph, self.scalings, shapes))
+            self.programs.append(program_of(graph, self.scalings, shapes, self.loss_of == "step"))
             refuse_if(self.programs[-1].refusals)
             if self.buffers is None:
                 self.graphs.append(graph)
@@ -83,7 +83,7 @@ class Import:
         self.refuse_endings()
 
     def describe(self):
-        description = describe(self.units, self.names, self.step.inputs, self.tensors, self.sequence, self.source, self.config)
+        description = describe(self.units, self.names, self.step.inputs, self.tensors, self.sequence, self.source, self.config, self.loss_of)
         self.text = text_of(description)
 
     def check(self):
