@@ -85,7 +85,7 @@ def grpo(output, taken, old, reference, advantage, mask):
     ratio, kl = (logp - old).exp(), reference - logp
     surrogate = torch.minimum(ratio * advantage, ratio.clamp(0.8, 1.2) * advantage)
     each = -surrogate + 0.1 * (kl.exp() - kl - 1)
-    return ((each * mask).sum(-1) / mask.sum(-1)).mean() - 0.1 * (surrogate * mask).sum() / mask.sum()
+    return ((each * mask).sum(-1) / mask.sum(-1).clamp(min=1)).mean() - 0.1 * (surrogate * mask).sum() / mask.sum()
 
 
 def distilled(output, teacher, probability):
