@@ -23,9 +23,11 @@ done >runs
 named="regression dpo encoder regressor"
 while read -r name module; do echo "$name $cases/named.py:$module -o $name.cfg --weights $name.start"; done >>runs <<'END_OF_NAMED'
 regression model --inputs regression_inputs --loss regression --sequence 16
-dpo model --inputs policy_inputs --loss dpo --loss-group 2 --sequence 16
+dpo model --inputs policy_inputs --loss dpo --sequence 16
 encoder encoder --inputs encoder_inputs --sequence 16
 regressor regressor --inputs regressor_inputs --loss squares
+counted model --inputs regression_inputs --loss counted --sequence 16
+of_microbatch model --inputs regression_inputs --loss counted --loss-of microbatch --sequence 16
 grpo model --inputs policy_inputs --loss grpo --sequence 16
 distilled model --inputs policy_inputs --loss distilled --sequence 16
 smoothed model --loss smoothed --sequence 16
@@ -91,7 +93,7 @@ for name in $trained $folders $named; do
     awk '{ a = \$1 / \$3 - 1; b = \$2 / \$4 - 1; exit !(NF == 4 && a * a < 1e-10 && b * b < 1e-10) }'"
 done
 
-for name in $checked grpo distilled smoothed classes; do ok "$name is imported" "$gen" --check $name.cfg; done 2>checked.err
+for name in $checked counted of_microbatch grpo distilled smoothed classes; do ok "$name is imported" "$gen" --check $name.cfg; done 2>checked.err
 ok "whose config.json they have" cmp hf/bare/config.json bare.ckpt/latest/config.json
 
 # ---- a family's bits ----
@@ -116,7 +118,10 @@ done
 matches "dropout is left out" "$(cat nano.err)" "*dropout of 0.1 is left out*"
 matches "and what nothing reads" "$(cat nano.err)" "*spare.weight is left out: nothing reads it*"
 matches "tokens of which no input has one each" "$(cat smoothed.err)" "*model.sequence stays 16*"
+matches "how many samples the loss takes together" "$(cat dpo.err) $(grep -c 'microbatch = 2; loss_group = 2;' dpo.cfg)" "*the loss takes 2 samples together*1"
 matches "also of inputs" "$(cat dpo.err)" "*the input advantage is left out: nothing reads it*"
+ok "a sum over the number of targets is their mean" grep -q '"kind.share"' counted.json
+ok "or a share of each microbatch" grep -q '"loss_of": "microbatch"' of_microbatch.json
 ok "two names of one matrix" grep -q '"name": "wte.weight", "shape": \[200, 32\], .*"tied": "lm_head.weight"' nano.json
 is "layers are of one kind" "$(sed -n '/"units"/,$p' nano.json | tr -d ' \n')" '"units":[{"kind":"embedding","prefix":""},{"kind":"layer","prefix":"h.","count":2},{"kind":"head","prefix":""}]}'
 ok "ops have the user's lines" grep -q '"LAYERNORM".*"models.py:[0-9]*"\]' nano.json

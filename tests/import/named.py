@@ -63,6 +63,11 @@ def regression(output, value, old, weight, state, label, mask, kind):
     )
 
 
+def counted(output, kind):
+    """The mean over targets, written out."""
+    return F.cross_entropy(output["heads"]["logits"].flatten(0, 1), kind.flatten(), reduction="sum") / (kind != -100).sum().clamp(min=1)
+
+
 def policy_inputs(batch, sequence):
     sign = (1 - 2 * (torch.arange(batch) % 2)).float()[:, None].expand(batch, sequence).clone()
     return {"idx": torch.randint(TOKENS, (batch, sequence)), "taken": torch.randint(CLASSES, (batch, sequence)), "old": -2 + torch.randn(batch, sequence),
@@ -80,7 +85,7 @@ def grpo(output, taken, old, reference, advantage, mask):
     ratio, kl = (logp - old).exp(), reference - logp
     surrogate = torch.minimum(ratio * advantage, ratio.clamp(0.8, 1.2) * advantage)
     each = -surrogate + 0.1 * (kl.exp() - kl - 1)
-    return ((each * mask).sum(-1) / mask.sum(-1)).mean() - 0.1 * (surrogate * mask).sum() / mask.sum()
+    return ((each * mask).sum(-1) / mask.sum(-1).clamp(min=1)).mean() - 0.1 * (surrogate * mask).sum() / mask.sum()
 
 
 def distilled(output, teacher, probability):
@@ -99,7 +104,7 @@ def dpo(output, taken, reference, mask, sign):
 def smoothed(output, targets):
     """Of token files."""
     logits = output["heads"]["logits"]
-    return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), label_smoothing=0.1) + 1e-3 * (logits.logsumexp(-1) ** 2).mean()
+    return sum((F.cross_entropy(logits.flatten(0, 1), targets.flatten(), label_smoothing=0.1), 1e-3 * (logits.logsumexp(-1) ** 2).mean()))
 
 
 # ---- masks of keys, samples without tokens ----

@@ -59,7 +59,8 @@ def parse(arguments):
     parser.add_argument("--sequence", metavar="N", type=sequence, action=Once, help="the tokens of a sequence; model.sequence is at most this")
     parser.add_argument("--inputs", metavar="FUNCTION", action=Once, help="a function of the file, of batch and sequence, that returns a dict of tensors: data have these inputs by name [tokens and targets of token files]")
     parser.add_argument("--loss", metavar="FUNCTION", action=Once, help="a function of the file, of the output and of inputs by name [what forward returns, or the cross entropy of its logits]")
-    parser.add_argument("--loss-group", metavar="G", type=group, action=Once, default=1, help="consecutive samples that the loss takes together [1]")
+    parser.add_argument("--loss-group", metavar="G", type=group, action=Once, help="consecutive samples that the loss takes together [the fewest with which it runs]")
+    parser.add_argument("--loss-of", choices=("step", "microbatch"), action=Once, default="step", help="denominators of the loss are of a whole step, or of each microbatch, of whose losses a step has the mean [step]")
     parser.add_argument("--cut", metavar="NAME,...", action=Once, help="units begin at these modules [those with a number in their path]")
     parser.add_argument("--weights", metavar="FILE", action=Once, help="write the module's weights, for train --init")
     parser.add_argument("--meta", action=Once, nargs=0, default=False, help="parameters have no memory: for a model larger than this machine, which is not compared")
@@ -124,7 +125,7 @@ def import_module(options, torch_version):
     module, buffers = build_on_meta(make) if options.meta else (make(), None)
     names = hf.StoredNames(options.hf, module)
     sequence = need_sequence(options.sequence, users)
-    imported = Import(module, loss, sequence, options.cuts, f"{source}, torch {torch_version}", config, names.stored, buffers, users, options.loss_group)
+    imported = Import(module, loss, sequence, options.cuts, f"{source}, torch {torch_version}", config, names.stored, buffers, users, options.loss_group, options.loss_of)
     imported.stored_names = names.names
     imported.small_copy = (lambda layers: Import(hf.build_model(options.hf, layers), None, SMALL_SEQUENCE, [], source)) if options.hf and options.meta else None
     return imported
@@ -191,6 +192,8 @@ def note(imported):
         say("not compared with the module")
     if imported.dropouts:
         say(f"dropout of {max(imported.dropouts):g} is left out: Penstock has none")
+    if imported.step.group > 1:
+        say(f"the loss takes {imported.step.group} samples together: batch.loss_group")
     if imported.fixed_sequence:
         say(f"the loss is over {imported.fixed_sequence} tokens of a sample: model.sequence stays {imported.fixed_sequence}")
     for name in imported.unused_inputs():
@@ -207,7 +210,7 @@ def note(imported):
 
 def write_all(options, imported, write):
     frozen = imported.frozen()
-    text = write.topology_text(options.output, imported.source, imported.sequence, frozen, imported.program.loss_is_sum, options.loss_group)
+    text = write.topology_text(options.output, imported.source, imported.sequence, frozen, imported.program.loss_is_sum, imported.step.group)
     if options.weights:
         write.write_weights(options.weights, imported.weights())
     write.replace(write.description_path(options.output), lambda file: file.write(imported.text.encode()))

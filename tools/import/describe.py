@@ -168,7 +168,7 @@ def constant(value):
 
 # ---- the whole ----
 
-def describe(units, names, given, tensors, sequence, source, config=None):
+def describe(units, names, given, tensors, sequence, source, config=None, loss_of="step"):
     """`given`: the inputs of the step."""
     operands = [operand for unit in units for op in unit.ops for operand in op.operands]
     read = {data_of(operand) for operand in operands} | {each.key for each in given if each.source}
@@ -180,7 +180,8 @@ def describe(units, names, given, tensors, sequence, source, config=None):
     if "starts" in read or all(each.source for each in given):
         inputs.append({"name": starts, "dtype": "i32", "shape": ["batch", "sequence"], "from": "starts"})
     return {
-        "penstock_model": VERSION, "source": source, "sequence": sequence, **({"config": config} if config else {}), "inputs": inputs,
+        "penstock_model": VERSION, "source": source, "sequence": sequence, **({"loss_of": loss_of} if loss_of != "step" else {}),
+        **({"config": config} if config else {}), "inputs": inputs,
         **({"shares": [entry_of_share(name, share, given) for share, name in shares.items()]} if shares else {}),
         "weights": weights_of(units, names.of_use, names.tied, tensors),
         "kinds": kinds, "units": entries_of(units, kind_names),
@@ -198,7 +199,7 @@ def text_of(description):
     def listed(entries, indent):
         return ",\n".join(indent + json.dumps(each) for each in entries)
 
-    head = [f"{json.dumps(key)}: {json.dumps(description[key])}" for key in ("penstock_model", "source", "sequence", "config") if key in description]
+    head = [f"{json.dumps(key)}: {json.dumps(description[key])}" for key in ("penstock_model", "source", "sequence", "loss_of", "config") if key in description]
     kinds = []
     for name, kind in description["kinds"].items():
         kinds.append(f'    {json.dumps(name)}: {{ "takes": {json.dumps(kind["takes"])}, "gives": {json.dumps(kind["gives"])}, "ops": [\n'

@@ -56,8 +56,10 @@ def text_of(graph, call, kind):
 
 
 def is_of_numbers(node):
+    """Of whole numbers only counts are values, as the sum of a mask, with a bound."""
     value = node.meta.get("val")
-    return isinstance(value, torch.Tensor) and (value.dtype.is_floating_point or value.dtype == torch.bool)
+    is_bound = kind_of(node) in ("clamp", "clamp_min", "clip")
+    return isinstance(value, torch.Tensor) and (value.dtype.is_floating_point or value.dtype == torch.bool or is_bound and value.dtype == torch.int64)
 
 
 class Reader:

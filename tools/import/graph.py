@@ -285,7 +285,6 @@ class Graph:
             return None
         return source, axis, start % extent if start else 0, shape_of(node)[axis], extent, True
 
-
     def every_second(self, node, first):
         """What a node has elements first, first + 2, ... of the last dim of: by a slice, or as one of each pair; None: it has others."""
         node = self.strip(node) if isinstance(node, torch.fx.Node) else node

@@ -7,7 +7,7 @@ from check import Comparison
 from describe import describe, text_of
 from fuse import fuse
 from losses import data_of, share_losses
-from module import Step, export, run_once
+from module import Step, UsersError, export, run_once
 from ops import Weight
 from passes import add_residuals, compare, gather_products
 from program import program_of
@@ -16,6 +16,7 @@ from scaling import scalings_of
 from units import name_weights, rename, units_of
 
 BATCHES = (2, 3)
+GROUPS_TRIED = 8
 SHORT = 20  # tokens of the second size, where the first has more than twice as many
 
 
@@ -31,12 +32,13 @@ def sizes_of(sequence, group=1):
 class Import:
     """A module, and what has been found of it."""
 
-    def __init__(self, module, loss, sequence, cuts, source, config=None, stored=lambda name: name, buffers=None, users=None, group=1):
-        """`users`: Inputs; None: of token files. `group`: samples that the loss takes together. `config`: of the checkpoints. `stored`: the name that files have for a name of the module. `buffers`: their values, of a module
+    def __init__(self, module, loss, sequence, cuts, source, config=None, stored=lambda name: name, buffers=None, users=None, group=None, loss_of="step"):
+        """`users`: Inputs; None: of token files. `group`: samples that the loss takes together; None: it is found. `loss_of`: what denominators are of. `config`: of the checkpoints. `stored`: the name that files have for a name of the module. `buffers`: their values, of a module
         without memory, which is not compared with the description."""
-        self.step, self.sequence, self.cuts, self.users = Step(module.float(), loss, users and users.list, group), sequence, cuts, users
+        self.step, self.sequence, self.cuts, self.users = Step(module.float(), loss, users and users.list), sequence, cuts, users
         self.source, self.config, self.stored, self.buffers = source, config, stored, buffers
-        self.is_compared = buffers is None
+        self.is_compared, self.loss_of = buffers is None, loss_of
+        self.groups = [group] if group else range(1, GROUPS_TRIED + 1) if self.is_compared else [1]
         self.scalings = scalings_of(getattr(module, "config", None))
         self.dropouts, self.graphs, self.programs = [], [], []
         self.tensors = dict(module.named_parameters(remove_duplicate=False))
@@ -45,13 +47,10 @@ class Import:
     def trace(self):
         """The graphs and programs at two sizes. Refuses what has no op."""
         shapes = {name: tuple(tensor.shape) for name, tensor in self.tensors.items()}
-        sizes = sizes_of(self.sequence, self.step.group)
-        for size in sizes:
-            if self.buffers is None:
-                run_once(self.step, *size)
-        for size in sizes:
+        self.find_group()
+        for size in sizes_of(self.sequence, self.step.group):
             graph = export(self.step, *size, self.dropouts, self.buffers or {})
-            self.programs.append(program_of(graph, self.scalings, shapes))
+            self.programs.append(program_of(graph, self.scalings, shapes, self.loss_of == "step"))
             refuse_if(self.programs[-1].refusals)
             if self.buffers is None:
                 self.graphs.append(graph)
@@ -64,6 +63,19 @@ class Import:
         gather_products(self.program)
         fuse(self.program, shapes, self.cuts)
 
+    def find_group(self):
+        """The fewest samples together with which the module runs; what is wrong with one sample is said if there are none."""
+        wrong = None
+        for group in self.groups:
+            self.step.group = group
+            try:
+                for size in sizes_of(self.sequence, self.step.group) if self.buffers is None else ():
+                    run_once(self.step, *size)
+                return
+            except UsersError as error:
+                wrong = wrong or error
+        raise wrong
+
     def divide(self):
         self.units = units_of(self.program, self.cuts)
         self.names = name_weights(self.units, self.aliases)
@@ -71,7 +83,7 @@ class Import:
         self.refuse_endings()
 
     def describe(self):
-        description = describe(self.units, self.names, self.step.inputs, self.tensors, self.sequence, self.source, self.config)
+        description = describe(self.units, self.names, self.step.inputs, self.tensors, self.sequence, self.source, self.config, self.loss_of)
         self.text = text_of(description)
 
     def check(self):

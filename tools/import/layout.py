@@ -8,7 +8,7 @@ import torch
 
 import constants
 from graph import shape_of
-from losses import NONE, SUM
+from losses import NONE
 from ops import HEADS_FIRST, HEADS_TRANSPOSED, Data, Output, Table, Value, Weight, needs, plain
 
 F32_EPSILON = torch.finfo(torch.float32).eps
@@ -324,7 +324,6 @@ def cross_entropy(maker):
     needs(maker.program.ignored.setdefault(key, ignored) == ignored, f"ignore_index = {ignored}, but {maker.program.ignored[key]} before")
     if maker.bound["#reduction"] == NONE or smoothing:
         return each_loss(maker, logits, key, smoothing)
-    maker.program.loss_is_sum = maker.bound["#reduction"] == SUM
     return plain(maker.add([logits, Data(key), Data(key + ".share")], {}, widths=[1]), ())
 
 

@@ -51,9 +51,12 @@ def without_views(graph, node):
 
 
 def added(graph, call, factor, over, sign=1.0):
-    one, other, alpha = call["self"], call["other"], graph.number(call["alpha"])
-    needs(graph.number(other) is None and graph.number(one) is None, "a number that is added to the loss")
-    return terms_of(graph, one, factor, over) + terms_of(graph, other, sign * alpha * factor, over)
+    """Python's sum() adds to 0."""
+    terms = []
+    for node, times in ((call["self"], 1.0), (call["other"], sign * graph.number(call["alpha"]))):
+        needs(graph.number(node) in (None, 0), "a number that is added to the loss")
+        terms += terms_of(graph, node, times * factor, over) if graph.number(node) is None else []
+    return terms
 
 
 def subtracted(graph, call, factor, over):
@@ -190,12 +193,14 @@ def append_losses(program, graph, terms, values):
             raise Refused([Refusal(place, "a sum of another part than all tokens")])
         program.ops.append(Op("SUM_LOSS", [value.output, None], {}, [1], place))
         program.losses.append(Loss(program.ops[-1], term.factor / (1 if value.is_due else value.spread), term.over))
-    program.loss_is_sum = False
 
 
-def is_usual(terms):
-    """One cross entropy, the mean over targets, or the sum."""
-    return len(terms) == 1 and terms[0].is_rows and terms[0].factor == 1 and (terms[0].over is None or terms[0].over.over == "targets")
+def is_usual(graph, terms):
+    """One cross entropy, the sum, or over its own targets."""
+    if len(terms) != 1 or not terms[0].is_rows or terms[0].factor != 1:
+        return False
+    over = terms[0].over
+    return over is None or over.least <= 1 and (over.over, over.input) == ("targets", graph.input_of(Call(terms[0].node)["target"]))
 
 
 def share_losses(one, other, inputs):

@@ -101,11 +101,10 @@ def build(loaded, path, name):
 class Step(torch.nn.Module):
     """The inputs to the loss."""
 
-    def __init__(self, module, loss, inputs=None, group=1):
-        """`inputs`: by name; None: tokens and targets of token files, the first two parameters of forward. `group`: samples that the loss takes
-        together."""
+    def __init__(self, module, loss, inputs=None):
+        """`inputs`: by name; None: tokens and targets of token files, the first two parameters of forward."""
         super().__init__()
-        self.module, self.loss, self.group = module, loss, group
+        self.module, self.loss, self.group = module, loss, 1  # `group`: samples that the loss takes together
         parameters = inspect.signature(module.forward).parameters
         self.options = {"use_cache": False} if "use_cache" in parameters else {}
         names = [name for name, parameter in parameters.items() if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)]

@@ -194,8 +194,9 @@ def unread(found):
             yield Refusal(place_of(call.node), f"{said[0]} = {said[1]} of aten.{kind_of(call.node)}: Penstock's {found.pattern.row} has no such argument")
 
 
-def program_of(graph, scalings, shapes):
-    """The ops of a graph whose output is the loss, or refusals. `shapes`: of the weights. `scalings`: attributes of ROPE_TABLE to try."""
+def program_of(graph, scalings, shapes, may_be_usual=True):
+    """The ops of a graph whose output is the loss, or refusals. `shapes`: of the weights. `scalings`: attributes of ROPE_TABLE to try.
+    `may_be_usual`: whether one cross entropy needs no list of shares."""
     program = Program(graph.batch, graph.sequence)
     values = program.values
     loss = graph.nodes[-1].args[0][-1]
@@ -218,7 +219,9 @@ def program_of(graph, scalings, shapes):
             refusals[node] = Refusal(place_of(node), str(reason))
     order = {node: index for index, node in enumerate(graph.nodes)}
     program.refusals = in_order(graph.refusals + [refusals[node] for node in sorted(refusals, key=order.get)] + wrong)
-    if not program.refusals and not is_usual(terms):
+    is_one = may_be_usual and is_usual(graph, terms)
+    program.loss_is_sum = is_one and terms[0].over is None
+    if not program.refusals and not is_one:
         try:
             append_losses(program, graph, terms, values)
         except Refused as reason:
