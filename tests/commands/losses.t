@@ -154,7 +154,7 @@ fails "does not" 64 "score: this binary's model reads more than texts have: unit
 # logits NAME: with that key.
 logits() { sed "s/\"source\"/\"logits\": \"$1\", \"source\"/; s/\[11, 24\]/[${2:-97}, 24]/" policy.json >key.json && "$gen" -s model.description=key.json -s batch.loss_group=2 policy.cfg; }
 is "a key names other logits" "$(logits logits | grep -c 'name = "score"')" 1
-matches "they have as many columns as the first unit embeds tokens" "$(logits logits 11 | grep no_texts)" '*"has logits of 11 tokens, and unit embedding, op 0, EMBEDDING* embeds 97"*'
+matches "they have as many columns as the first unit embeds tokens" "$(logits logits 11 | grep -A 1 no_texts)" '*"has logits of 11 tokens, and unit embedding, op 0, EMBEDDING* embeds 97"*'
 fails "and no other value" 78 'key.json: logits = "kl": a value that a LINEAR of the last unit' logits kl
 
 # ---- the log, an evaluation, groups, a step without a loss ----
