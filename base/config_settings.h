@@ -14,6 +14,7 @@ struct pen_config_setting {
   bool is_default;  /* the key is absent: the value is that of transformers' class */
   bool is_implied;  /* penstock-gen has the same default */
   bool is_length;   /* the positions that there may be: sequences may be shorter */
+  bool is_weight;   /* of a loss: of training, not of the model */
 };
 
 enum { PEN_CONFIG_SETTINGS_MAX = 32, PEN_CONFIG_LINES_MAX = 100 };

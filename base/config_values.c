@@ -73,7 +73,8 @@ struct pen_config_setting *pen_config_set(const struct pen_config_reading *r,
   *setting = (struct pen_config_setting){.name = row->setting,
                                          .text = text,
                                          .key = row->key,
-                                         .is_length = row->kind == PEN_CONFIG_LENGTH};
+                                         .is_length = row->kind == PEN_CONFIG_LENGTH,
+                                         .is_weight = row->kind == PEN_CONFIG_WEIGHT};
   return setting;
 }
 

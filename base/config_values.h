@@ -22,6 +22,7 @@ enum pen_config_kind {
   PEN_CONFIG_ROPES,
   PEN_CONFIG_LIST,
   PEN_CONFIG_SAME,
+  PEN_CONFIG_WEIGHT,
   PEN_CONFIG_ANY,
 };
 

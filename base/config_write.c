@@ -12,6 +12,7 @@
 static json_t *value_of(const struct pen_config_key *row, const struct pen_config_source *source,
                         const json_t *object) {
   if (*row->default_value == '\0') return NULL; /* another name of a key */
+  if (row->kind == PEN_CONFIG_WEIGHT) return NULL;
   if (row->kind == PEN_CONFIG_SAME) return json_copy(json_object_get(object, row->wanted));
   if (*row->setting == '\0') return json_loads(row->default_value, JSON_DECODE_ANY, NULL);
   if (row->kind == PEN_CONFIG_ROPE) return pen_config_rope_object(source);

@@ -36,6 +36,25 @@ static void check_dropout(const struct pen_config_reading *r, const struct pen_c
                         r->config->path, row->key, pen_config_value_text(r->config, value)));
 }
 
+/* A WEIGHT counts where the key that the row names is true. */
+static bool counts(const struct pen_config_reading *r, const struct pen_config_key *row) {
+  return row->kind != PEN_CONFIG_WEIGHT ||
+         json_is_true(json_object_get(r->config->root, row->wanted));
+}
+
+static void set_weight(const struct pen_config_reading *r, const struct pen_config_key *row,
+                       const json_t *value) {
+  if (!counts(r, row)) return;
+  pen_config_set_real(r, row, value);
+  pen_config_add_line(
+      &r->config->notes,
+      pen_config_text(r->config,
+                      "%s: %s = %s, with %s: model.%s, of each layer; transformers' loss is of all "
+                      "layers together",
+                      r->config->path, row->key, pen_config_value_text(r->config, value),
+                      row->wanted, row->setting));
+}
+
 static void check_list(const struct pen_config_reading *r, const struct pen_config_key *row,
                        const json_t *value) {
   if (!json_is_array(value)) pen_config_refuse(r, row->key, value, "a list");
@@ -77,6 +96,7 @@ static void apply_key(const struct pen_config_reading *r, const struct pen_confi
     case PEN_CONFIG_ROPES: pen_config_set_ropes(r, row, value); break;
     case PEN_CONFIG_LIST: check_list(r, row, value); break;
     case PEN_CONFIG_SAME: check_same(r, row, value); break;
+    case PEN_CONFIG_WEIGHT: set_weight(r, row, value); break;
     case PEN_CONFIG_ANY: break;
   }
 }
@@ -139,7 +159,8 @@ static void set_defaults(const struct pen_config_reading *r) {
     const struct pen_config_key *row = &pen_config_keys[i];
     const json_t *given = json_object_get(r->config->root, row->key);
     if (!pen_config_is_of_family(row, r->config->family) || *row->setting == '\0' ||
-        *row->default_value == '\0' || pen_model_config_find(r->config, row->setting) != NULL)
+        *row->default_value == '\0' || !counts(r, row) ||
+        pen_model_config_find(r->config, row->setting) != NULL)
       continue;
     const char *text = default_of(r, row, json_is_null(given));
     if (text == NULL) continue;

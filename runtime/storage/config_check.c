@@ -42,10 +42,11 @@ static void shorten(char value[VALUE_BYTES]) {
 }
 
 /* Whether the setting has another value in the plan, which `here` receives. Sequences may be
- * shorter or longer than what the model was trained for, where no weight has their length. */
+ * shorter or longer than what the model was trained for, where no weight has their length, and
+ * losses others. */
 static bool differs(const struct pen_plan *plan, const struct pen_config_setting *setting,
                     char here[VALUE_BYTES]) {
-  if (setting->is_length) {
+  if (setting->is_length || setting->is_weight) {
     return false;
   }
   if (!plan_value(plan, setting->name, here)) {

@@ -90,6 +90,12 @@ is "sizes that are absent are named" "$(printf '{"model_type":"llama","hidden_si
 penstock-convert: warning: config.json: num_attention_heads: absent: 32, as in transformers' class
 penstock-convert: warning: config.json: intermediate_size: absent: 11008, as in transformers' class
 penstock-convert: warning: config.json: max_position_embeddings: absent: 2048, as in transformers' class"
+logged='"output_router_logits":true'
+is "the loss of routers, where it is computed" "$(for more in '' ",$logged" ",$logged,\"router_aux_loss_coef\":0.02" ',"router_aux_loss_coef":0.02'; do
+  model '"model_type":"mixtral"' "$more" | grep -o 'aux_loss = [0-9.]*' || echo none
+done | tr '\n' ' ')" 'none aux_loss = 0.001 aux_loss = 0.02 none '
+matches "which is said" "$(printf '{"model_type":"mixtral",%s,"router_aux_loss_coef":0.02}' "$logged" >config.json; "$convert" -o out.cfg config.json 2>&1)" \
+  "*config.json: router_aux_loss_coef = 0.02, with output_router_logits: model.aux_loss, of each layer; transformers' loss is of all layers together*"
 is "heads of keys and values that are null are as many as heads" \
   "$(for family in mistral qwen2 qwen3; do model "\"model_type\":\"$family\"" ',"num_key_value_heads":null' | grep -o 'kv_heads = [0-9]*'; done | tr '\n' ' ')" \
   'kv_heads = 32 kv_heads = 32 kv_heads = 32 '
