@@ -66,7 +66,9 @@ while read -r name loss norm; do
 done <<END_OF_LOSSES
 $(grep -v '^#' "$models/losses.txt")
 END_OF_LOSSES
-if test -n "$python"; then
+if test -n "$python" && "$python" -c 'import sys, torch; sys.exit(tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 14))'; then
+  skip "derivatives at ties and bounds are PyTorch's here" "torch before 2.14 has 1 for clamp at its bounds"
+elif test -n "$python"; then
   is "derivatives at ties and bounds are PyTorch's here" "$("$python" "$top_srcdir/tests/commands/described_torch.py" ties "$top_srcdir/tests/gen/ties.def" 2>&1)" ""
 else
   skip "derivatives at ties and bounds are PyTorch's here" "set PEER"

@@ -314,9 +314,9 @@ def save_folders(folder):
     """Folders of transformers: names without the prefix of the class, one matrix for two; several files, scaled rotations, a padding token;
     rotations of a half of each head, whose q, k and v are side by side."""
     gpt2().transformer.save_pretrained(f"{folder}/bare")
-    stretched = {"rope_theta": 1e4, "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64}
+    stretched = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64}
     gpt_neox().save_pretrained(f"{folder}/neox")
-    of_transformers("Llama", head_dim=16, rope_parameters=stretched, pad_token_id=0, initializer_range=0.2).save_pretrained(f"{folder}/scaled", max_shard_size="20KB")
+    of_transformers("Llama", head_dim=16, rope_scaling=stretched, pad_token_id=0, initializer_range=0.2).save_pretrained(f"{folder}/scaled", max_shard_size="20KB")
 
 
 def mistral():
@@ -340,12 +340,12 @@ def phi3():
 
 
 def gpt_neox():
-    return of_transformers("GPTNeoX", num_hidden_layers=1, rope_parameters={"rope_theta": 1e4, "rope_type": "default", "partial_rotary_factor": 0.5})
+    return of_transformers("GPTNeoX", num_hidden_layers=1, rotary_pct=0.5)
 
 
 def stablelm():
-    return of_transformers("StableLm", num_hidden_layers=1, rope_parameters={"rope_theta": 1e4, "rope_type": "default", "partial_rotary_factor": 0.25})
+    return of_transformers("StableLm", num_hidden_layers=1, partial_rotary_factor=0.25)
 
 
 def phi():
-    return of_transformers("Phi", num_hidden_layers=1, rope_parameters={"rope_theta": 1e4, "rope_type": "default", "partial_rotary_factor": 0.5})
+    return of_transformers("Phi", num_hidden_layers=1, partial_rotary_factor=0.5)

@@ -12,7 +12,7 @@ from version import VERSION
 
 NAME = "penstock-import"
 DESCRIPTION = "Describe a PyTorch module, so that penstock-gen makes a deployment of it."
-TORCH = (2, 6)
+TORCH = (2, 9)
 SMALL_SEQUENCE = 16  # of the small copy of a model without memory
 SEQUENCE_LEAST, SEQUENCE_MOST = 4, 1 << 20
 GROUP_MOST = 64

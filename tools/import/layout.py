@@ -281,12 +281,13 @@ def masks_of(maker, fused):
     """A mask of (sequence, sequence), true or 0 where a query sees a key, or None; and whether it is said to be causal besides."""
     bound, causal = maker.bound, fused and maker.call.value["is_causal"]
     needs(bound.get("#least", constants.HIDDEN) <= constants.HIDDEN, f"scores of {bound.get('#least')} where a query does not see a key; minus infinity")
-    if "@hidden" in bound:
-        return ~maker.constant("@hidden").bool(), causal
-    for name in ("@mask", "@shown"):
-        if name in bound:
-            return maker.constant(name), causal
-    return None, causal
+    masks = [~maker.constant("@hidden").bool()] if "@hidden" in bound else []
+    masks += [maker.constant(name) for name in ("@mask", "@shown") if name in bound]
+    if len(masks) < 2:
+        return masks[0] if masks else None, causal
+    seen = [constants.sees(mask) for mask in masks]  # eager GPT-2 of transformers 4 has both
+    needs(all(each is not None for each in seen), "a mask of other values than 0 and minus infinity")
+    return seen[0] & seen[1], causal
 
 
 def scaled_query(maker, q, head_dim, fused):

@@ -222,6 +222,27 @@ def whole_stacks():
             tracer._filter_traceback_frames = usual
 
 
+@contextlib.contextmanager
+def without_memory():
+    """On the device meta torch.tensor() of a number is torch.full(), which keeps the number in the graph; and torch.autocast, which older versions
+    refuse there, is that of the CPU."""
+    autocast, tensor = torch.autocast.__init__, torch.tensor
+
+    def autocast_on_cpu(self, device_type, *arguments, **named):
+        autocast(self, "cpu" if device_type == "meta" else device_type, *arguments, **named)
+
+    def number(data, *, dtype=None, device=None, **named):
+        if isinstance(data, (int, float)) and device is not None and torch.device(device).type == "meta" and not named:
+            return torch.full((), data, dtype=dtype, device=device)
+        return tensor(data, dtype=dtype, device=device, **named)
+
+    torch.autocast.__init__, torch.tensor = autocast_on_cpu, number
+    try:
+        yield
+    finally:
+        torch.autocast.__init__, torch.tensor = autocast, tensor
+
+
 def changes_in_place(exported):
     return any(node.op == "call_function" and hasattr(node.target, "_schema") and node.target._schema.is_mutable for node in exported.graph.nodes)
 
@@ -236,7 +257,7 @@ def export(step, batch, sequence, noted, buffers):
     """The Graph at that size. `buffers`: of a module without memory; none: it has its own."""
     custom = []
     try:
-        with without_dropout(noted), without_custom_gradients(custom), whole_stacks(), contextlib.redirect_stderr(io.StringIO()):
+        with without_dropout(noted), without_custom_gradients(custom), whole_stacks(), without_memory(), contextlib.redirect_stderr(io.StringIO()):
             exported = torch.export.export(step, example(step.inputs, batch, sequence, device_of(step)), strict=False)
             if changes_in_place(exported):
                 exported = exported.run_decompositions({})

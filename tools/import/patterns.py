@@ -93,7 +93,8 @@ PRODUCT = ("matmul|bmm", "q", "k")
 SCALED_PRODUCT = ("bmm", ("mul", "q", "#scale"), "k")  # of nn.MultiheadAttention, as ADDED
 ADDED = ("baddbmm", Either("@mask", "%mask"), Either(("mul", "q", "#scale"), "q"), "k")
 SCORES = Either(("mul", PRODUCT, "#scale"), ("div", PRODUCT, "#divisor"), SCALED_PRODUCT, PRODUCT)
-MASKED = Either(ADDED, ("add", SCORES, Either("@mask", "%mask")), ("masked_fill", SCORES, "@hidden", "#least"), ("where", "@shown", SCORES, "#least"), SCORES)
+HIDDEN = Either(("masked_fill", SCORES, "@hidden", "#least"), ("where", "@shown", SCORES, "#least"))
+MASKED = Either(ADDED, ("add", SCORES, Either("@mask", "%mask")), ("add", HIDDEN, "@mask"), HIDDEN, SCORES)
 ATTENTION = ("matmul|bmm", ("softmax", MASKED, -1, {"dtype": "_"}), "v")
 FUSED_ATTENTION = ("scaled_dot_product_attention", "q", "k", "v",
                    {"attn_mask": Either("@mask?", "%mask"), "is_causal": "_", "scale": "#scale?", "enable_gqa": "_"})

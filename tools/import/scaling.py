@@ -56,7 +56,8 @@ def scalings_of(config):
     """Of a model of transformers: functions of half a head's width, each with the attributes that it says."""
     if config is None:
         return []
-    said = {"rope_parameters": getattr(config, "rope_parameters", None) or {}, "rope_scaling": getattr(config, "rope_scaling", None) or {}}
+    scaling, theta = getattr(config, "rope_scaling", None) or {}, getattr(config, "rope_theta", None)  # transformers 4 has theta beside the scaling
+    said = {"rope_parameters": getattr(config, "rope_parameters", None) or {}, "rope_scaling": {"rope_theta": theta, **scaling} if theta else scaling}
     return [reader(each) for each in dictionaries(said) if each.get("rope_type", "default") in KINDS]
 
 
