@@ -52,8 +52,8 @@ def regression(output, value, old, weight, state, label, mask, kind):
     clipped = old + (v - old).clamp(-0.5, 0.5)
     tokens = F.cross_entropy(logits.transpose(1, 2), kind, reduction="none")
     return (
-        F.mse_loss(output["state"], state.float())
-        + F.binary_cross_entropy_with_logits(y, label.float(), weight=mask.float(), reduction="sum") / mask.sum().clamp(min=1)
+        F.mse_loss(output["state"], state.to(output["state"].dtype))
+        + F.binary_cross_entropy_with_logits(y, label.to(y.dtype), weight=mask.to(y.dtype), reduction="sum") / mask.sum().clamp(min=1)
         + 0.25 * (F.huber_loss(v, value, reduction="none", delta=0.5) * weight).sum() / weight.sum()
         + 0.5 * (torch.maximum((v - value) ** 2, (clipped - value) ** 2) * mask).sum() / mask.sum()
         + 0.75 * F.cross_entropy(logits.flatten(0, 1), kind.flatten())
