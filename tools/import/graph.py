@@ -186,7 +186,7 @@ class Graph:
         """The node that computes what this one is."""
         while kind_of(node) and node not in self.constant:
             if kind_of(node) == "cat":
-                parts = [part for part in node.args[0] if math.prod(shape_of(part))]
+                parts = [part for part in node.args[0] if not any(isinstance(extent, int) and extent == 0 for extent in shape_of(part))]
                 if len(parts) != 1:
                     return node
                 node = parts[0]  # the others have no elements

@@ -59,7 +59,7 @@ def build_model(folder, layers=None):
     try:
         config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
         text = config.get_text_config()
-        text.pad_token_id = None
+        vars(text)["pad_token_id"] = None  # some classes allow numbers alone
         text.use_cache = False
         if layers:
             shrink(text, layers)
