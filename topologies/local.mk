@@ -15,6 +15,7 @@ dist_pkgdata_topologies_DATA = \
   topologies/bench_1f1b_layer.cfg \
   topologies/bench_1f1b_bf16.cfg \
   topologies/bench_zbv_bf16.cfg \
+  topologies/bench_experts.cfg \
   topologies/demo.cfg \
   topologies/mlp_1.cfg \
   topologies/mlp_4.cfg \

@@ -5,7 +5,7 @@
 # that, by a make of its own: for each plan a program that measures its dispatch.
 BENCH_PLANS = bench_1 bench_1_threads bench_tensor bench_1f1b bench_1f1b_loop bench_zbv bench_r2 bench_r2_opt bench_r2_weights bench_r2_layer bench_1f1b_layer bench_1f1b_bf16 bench_zbv_bf16
 EXTRA_PROGRAMS = tools/bench/experts tools/bench/hop tools/bench/matmul tools/bench/matmul_bf16 tools/bench/pointwise tools/bench/read_bytes
-EXTRA_DIST += tools/bench/bench.py tools/bench/bench_gen.py tools/bench/child.py tools/bench/decode.py tools/bench/dispatch.c tools/bench/fixed_order.py tools/bench/fast_math.sh tools/bench/hop_mpi.c tools/bench/hosts.py tools/bench/joint.sh tools/bench/peer.py tools/bench/predict.py tools/bench/recovery.py tools/bench/slow_ranks.py tools/bench/tokens.py tools/bench/tune.py
+EXTRA_DIST += tools/bench/bench.py tools/bench/bench_gen.py tools/bench/child.py tools/bench/decode.py tools/bench/dispatch.c tools/bench/experts_peer.py tools/bench/fixed_order.py tools/bench/fast_math.sh tools/bench/hop_mpi.c tools/bench/hosts.py tools/bench/joint.sh tools/bench/peer.py tools/bench/predict.py tools/bench/recovery.py tools/bench/slow_ranks.py tools/bench/tokens.py tools/bench/tune.py
 BENCH_DISPATCH = $(BENCH_PLANS:%=tools/bench/dispatch_%)
 tools/bench/dispatch_%: $(srcdir)/tools/bench/dispatch.c plan/%.o libruntime.a
 	$(AM_V_CCLD)$(MKDIR_P) $(@D) && $(COMPILE_PLAIN) $(AM_LDFLAGS) $(LDFLAGS) -o $@ $< plan/$*.o libruntime.a $(RUNTIME_LIBS)
@@ -111,6 +111,14 @@ bench-decode: all
 	@$(PYTHON) -B $(srcdir)/tools/bench/decode.py $(DECODE_OPTIONS)
 CLEANFILES += bench-decode.json
 .PHONY: bench-decode
+
+# ---- a small Mixtral beside transformers: make bench-experts PEER=PYTHON [EXPERTS_OPTIONS='--turns 5 --steps 6'] ----
+EXPERTS_OPTIONS =
+bench-experts: all
+	@$(MAKE) $(AM_MAKEFLAGS) --no-print-directory TOPOLOGY=bench_experts NAME=
+	@$(PYTHON) -B $(srcdir)/tools/bench/experts_peer.py $(if $(PEER),--peer '$(PEER)') $(EXPERTS_OPTIONS)
+CLEANFILES += bench-experts.json
+.PHONY: bench-experts
 
 # ---- programs of POINTWISE beside kernels: make bench-pointwise [POINTWISE_TURNS=51] ----
 POINTWISE_TURNS = 51
