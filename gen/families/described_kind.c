@@ -46,7 +46,11 @@ static const struct pen_described_input *find_input(const struct pen_description
 
 static uint32_t add_value(struct pen_kind *kind, const char *name, uint32_t maker) {
   PEN_RESERVE(kind->value, kind->value_count + 1);
-  kind->value[kind->value_count] = (struct pen_kind_value){.name = name, .maker = maker};
+  kind->value[kind->value_count] = (struct pen_kind_value){
+      .name = name,
+      .maker = maker,
+      .of_samples = maker != PEN_NONE && (kind->op[maker].of_samples ||
+                                          kind->op[maker].row->kind == PEN_OP_SELECT_TOKENS)};
   return kind->value_count++;
 }
 
@@ -69,11 +73,6 @@ static void check_input(const struct pen_kind *kind, const struct pen_kind_op *o
       "tokens", "targets", "a value, not an input; or an input by name of f32, bf16 or u8"};
   const char *operand = operand_row(op, k)->name;
   const bool is_named = input && input->from == PEN_SOURCE_NAME;
-  if (is_named && strcmp(operand, "starts") != 0 && !input->has_tokens)
-    FAIL(kind, op,
-         "%s: operand %s: an input with the extents batch and sequence; only a description with "
-         "\"sequence\": 1 has others",
-         name, operand);
   if (is_named && strcmp(operand, "starts") != 0 &&
       (use == PEN_USED_AS_VALUES ? may[input->dtype].values : may[input->dtype].ids))
     return;
@@ -178,6 +177,33 @@ static struct pen_kind_operand read_operand(const struct pen_kind *kind,
   }
 }
 
+/* Whether an operand is a value or an input, and is of samples or of tokens. */
+static bool is_of(const struct pen_kind *kind, const struct pen_kind_operand *operand,
+                  bool samples) {
+  if (operand->source == PEN_OPERAND_VALUE)
+    return kind->value[operand->value].of_samples == samples;
+  return operand->source == PEN_OPERAND_INPUT &&
+         kind->description->input[operand->input].has_tokens != samples;
+}
+
+/* All that an op reads is of tokens, or all is of samples; the latter is so in a step whose
+ * sequences have one token. */
+static void find_samples(const struct pen_kind *kind, struct pen_kind_op *op) {
+  int of[2] = {-1, -1};
+  for (int k = 0; k < PEN_OPERANDS_MAX; k++)
+    for (int samples = 0; samples < 2; samples++)
+      if (is_of(kind, &op->operand[k], samples)) of[samples] = k;
+  op->of_samples = of[1] >= 0;
+  if (of[1] < 0) return;
+  if (of[0] >= 0)
+    FAIL(kind, op, "operand %s is of samples, operand %s of tokens; all are of either",
+         operand_row(op, of[1])->name, operand_row(op, of[0])->name);
+  if (op->row->kind == PEN_OP_SELECT_TOKENS)
+    FAIL(kind, op, "operand x: a value of tokens, not of samples");
+  if (op->row->appended == PEN_APPENDED_LOSS && kind->description->share_count == 0)
+    FAIL(kind, op, "a loss of samples: only with a list shares");
+}
+
 /* Operands in the order of the row; of POINTWISE in any order. */
 static void read_operands(const struct pen_kind *kind, struct pen_kind_op *op) {
   const struct pen_signature *signature = pen_signature_of(op->row->kind);
@@ -254,6 +280,7 @@ static void add_op(struct pen_kind *kind, const struct pen_described_op *from) {
   if (!op->row)
     FAIL(kind, op, "there is no such row; a description may name %s", pen_described_row_names());
   read_operands(kind, op);
+  find_samples(kind, op);
   const uint32_t equal = find_equal(kind, op);
   add_outputs(kind, op, equal);
   if (equal != PEN_NONE) return;
@@ -381,6 +408,9 @@ static void find_given(struct pen_kind *kind) {
   if (maker == PEN_NONE || is_constant(kind, kind->gives) || is_loss(kind, maker))
     pen_description_fail(kind->description, kind->from, NULL,
                          "gives %s: a value that an op of the unit makes", name);
+  if (kind->value[kind->gives].of_samples)
+    pen_description_fail(kind->description, kind->from, NULL,
+                         "gives %s: a value of tokens, not of samples", name);
 }
 
 struct pen_kind *pen_described_kind(const struct pen_description *d,
