@@ -49,8 +49,9 @@ static uint32_t add_value(struct pen_kind *kind, const char *name, uint32_t make
   kind->value[kind->value_count] = (struct pen_kind_value){
       .name = name,
       .maker = maker,
-      .of_samples = maker != PEN_NONE && (kind->op[maker].of_samples ||
-                                          kind->op[maker].row->kind == PEN_OP_SELECT_TOKENS)};
+      .of_samples =
+          maker != PEN_NONE && (kind->op[maker].of_samples ||
+                                pen_row_turn_of(kind->op[maker].row->kind) == PEN_TURN_TO_SAMPLES)};
   return kind->value_count++;
 }
 
@@ -193,13 +194,15 @@ static void find_samples(const struct pen_kind *kind, struct pen_kind_op *op) {
   for (int k = 0; k < PEN_OPERANDS_MAX; k++)
     for (int samples = 0; samples < 2; samples++)
       if (is_of(kind, &op->operand[k], samples)) of[samples] = k;
-  op->of_samples = of[1] >= 0;
-  if (of[1] < 0) return;
+  const enum pen_row_turn turn = pen_row_turn_of(op->row->kind);
+  if (turn == PEN_TURN_TO_TOKENS && of[0] >= 0)
+    FAIL(kind, op, "operand x: a value of samples, not of tokens");
+  op->of_samples = of[1] >= 0 && turn != PEN_TURN_TO_TOKENS;
+  if (!op->of_samples) return;
   if (of[0] >= 0)
     FAIL(kind, op, "operand %s is of samples, operand %s of tokens; all are of either",
          operand_row(op, of[1])->name, operand_row(op, of[0])->name);
-  if (op->row->kind == PEN_OP_SELECT_TOKENS)
-    FAIL(kind, op, "operand x: a value of tokens, not of samples");
+  if (turn == PEN_TURN_TO_SAMPLES) FAIL(kind, op, "operand x: a value of tokens, not of samples");
   if (op->row->appended == PEN_APPENDED_LOSS && kind->description->share_count == 0)
     FAIL(kind, op, "a loss of samples: only with a list shares");
 }

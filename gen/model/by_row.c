@@ -51,6 +51,19 @@ static enum dim_source source_of(int kind, const char *dim) {
   return SOURCE_OPERANDS;
 }
 
+enum pen_row_turn pen_row_turn_of(int kind) {
+  static const struct {
+    int kind;
+    enum pen_row_turn turn;
+  } of[] = {
+#define PEN_DESCRIBED_TURN(kind, turn) {PEN_OP_##kind, PEN_TURN_##turn},
+#include "gen/model/described.def"
+  };
+  for (size_t i = 0; i < sizeof of / sizeof *of; i++)
+    if (of[i].kind == kind) return of[i].turn;
+  return PEN_TURN_NONE;
+}
+
 const struct pen_described_row *pen_described_row_find(const char *name) {
   for (size_t i = 0; i < ROW_COUNT; i++)
     if (strcmp(pen_signature_of(rows[i].kind)->kind, name) == 0) return &rows[i];

@@ -39,6 +39,10 @@ const char *pen_described_row_names(void);
 /* Prints each row with its signature, its attributes and its meaning, a line each. */
 void pen_described_rows_list(FILE *out);
 
+/* Whether an op makes values of samples of those of tokens, or the reverse. */
+enum pen_row_turn { PEN_TURN_NONE, PEN_TURN_TO_SAMPLES, PEN_TURN_TO_TOKENS };
+enum pen_row_turn pen_row_turn_of(int kind);
+
 /* What an operand of an op may be. */
 enum pen_operand_class {
   PEN_READS_VALUE,    /* what an op has computed */

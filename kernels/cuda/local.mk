@@ -45,6 +45,7 @@ CUDA_KERNELS = \
   %reldir%/sum_arrays.cu \
   %reldir%/sum_loss.cu \
   %reldir%/sum_partials.cu \
+  %reldir%/sum_tokens.cu \
   %reldir%/swiglu.cu \
   %reldir%/to_bf16.cu
 CUDA_INCLUDED = \

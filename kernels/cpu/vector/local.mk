@@ -18,6 +18,7 @@ BF16_SOURCES = \
   %reldir%/pointwise.c \
   %reldir%/rope.c \
   %reldir%/row_sum.c \
+  %reldir%/sum_tokens.c \
   %reldir%/logp.c \
   %reldir%/router.c \
   %reldir%/routes.h \
