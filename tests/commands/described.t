@@ -165,7 +165,9 @@ parts|s/"third": 8, "groups": 4/"third": 8, "groups": 3/|: unit layer, op 2, SPL
 parts|s/"second": 16}, \["first"/"second": 8}, ["first"/|: unit layer, op 10, SPLIT_2: x?rows,groups,all? is
 parts|s/"pairs": 1}, \["qr"/"pairs": 2}, ["qr"/|: unit layer, op 4, ROPE_PART: pairs = 2: 1, or absent
 parts|s/"half": 3/"half": 5/|: unit layer, op 4, ROPE_PART: the table is of 10 elements of a head: at most head_dim = 8
-parts|s/"width": 16/"width": 17/|: unit first, op 1, LAYERNORM: x?rows,width? is
+parts|s/"width": 16/"width": 17/|: unit first, op 3, LAYERNORM: x?rows,width? is
+parts|s/"sequence": 1, "offset": 1/"sequence": 1, "offset": 3/|: unit first, op 1, POSITION: sequence: 1, or absent: all tokens have the row ?offset?, one that the table has
+parts|s/"sequence": 1, "offset": 1/"sequence": 2/|: unit first, op 1, POSITION: sequence: 1, or absent
 nano|s/"heads": 6, //|: unit layer, op 4, ATTENTION: the attribute heads is missing
 nano|s/\["q", "k", "v"\]\]/["q", "k"]]/|: unit layer, op 3, SPLIT: it has 3 outputs, not 2
 nano|s/"shape": \[48, 192\]/"shape": [48, 190]/|: unit layer, op 12, LINEAR: x?rows,in? is
