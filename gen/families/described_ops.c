@@ -101,11 +101,19 @@ static uint32_t data_value(struct block_ops *e, const struct pen_kind_operand *o
                                                (enum pen_input_use)operand->use));
 }
 
+/* Whether all tokens have one row of a table of positions, wherever documents start. */
+static bool has_one_row(const struct pen_kind_op *op) {
+  for (size_t a = 0; a < op->from->attribute_count; a++)
+    if (op->row->kind == PEN_OP_POSITION && strcmp(op->from->attribute[a].name, "sequence") == 0)
+      return true;
+  return false;
+}
+
 static uint32_t input_value(struct block_ops *e, const struct pen_kind_op *op, int k) {
   const struct pen_kind_operand *operand = &op->operand[k];
   const bool given = operand->source != PEN_OPERAND_ABSENT;
   if (strcmp(pen_signature_of(op->row->kind)->operand[k].name, "starts") == 0)
-    return starts_value(e, op, given);
+    return has_one_row(op) ? PEN_NONE : starts_value(e, op, given);
   switch (operand->source) {
     case PEN_OPERAND_VALUE: return e->value[operand->value];
     case PEN_OPERAND_CONSTANT: return constant_value(e, operand->value);
@@ -138,6 +146,38 @@ static struct pen_read_shape shape_of(const struct pen_graph *graph, uint32_t va
   return shape;
 }
 
+static int64_t *dim_of(struct sized_op *sized, const char *name) {
+  return &sized->dim[pen_signature_dim(pen_signature_of(sized->kind), name)];
+}
+
+/* A sequence has no more tokens than a table of positions. With `sequence` 1 a run is of one. */
+static void check_positions(const struct block_ops *e, struct sized_op *sized) {
+  const struct pen_topology *t = e->graph->topology;
+  const struct pen_kind *kind = e->block->kind;
+  const int64_t rows = *dim_of(sized, "positions") - *dim_of(sized, "offset");
+  if (has_one_row(sized->op)) {
+    if (*dim_of(sized, "sequence") != 1 || rows < 1 ||
+        sized->op->operand[2].source != PEN_OPERAND_ABSENT)
+      pen_description_fail(kind->description, kind->from, sized->op->from,
+                           "sequence: 1, or absent: all tokens have the row `offset`, one that the "
+                           "table has, and starts is absent");
+    *dim_of(sized, "run") = 1;
+  } else if (rows < t->sequence) {
+    pen_topology_fail(t, "model.sequence", "at most %lld, the positions that %s has",
+                      (long long)(rows > 0 ? rows : 0), kind->description->path);
+  }
+}
+
+/* A sequence has the tokens that an op selects. */
+static void check_selected(const struct block_ops *e, struct sized_op *sized) {
+  const struct pen_topology *t = e->graph->topology;
+  const int64_t first = *dim_of(sized, "first"), tokens = *dim_of(sized, "tokens");
+  if (first < 0 || first + tokens > t->sequence)
+    pen_topology_fail(t, "model.sequence", "at least %lld, the tokens that %s selects of",
+                      (long long)(tokens + (first > 0 ? first : 0)),
+                      e->block->kind->description->path);
+}
+
 static struct sized_op size_op(struct block_ops *e, const struct pen_kind_op *op) {
   const struct pen_kind *kind = e->block->kind;
   struct sized_op sized = {.op = op, .kind = op->row->kind};
@@ -152,31 +192,14 @@ static struct sized_op size_op(struct block_ops *e, const struct pen_kind_op *op
   if (wrong) pen_description_fail(kind->description, kind->from, op->from, "%s", wrong);
   if (op->row->appended == PEN_APPENDED_POINTWISE)
     sized.dim[pen_signature_dim(pen_signature_of(sized.kind), "program")] = op->program;
+  if (sized.kind == PEN_OP_POSITION) check_positions(e, &sized);
+  if (sized.kind == PEN_OP_SELECT_TOKENS) check_selected(e, &sized);
   return sized;
-}
-
-static int64_t dim_of(const struct sized_op *sized, const char *name) {
-  return sized->dim[pen_signature_dim(pen_signature_of(sized->kind), name)];
-}
-
-/* A sequence has no more tokens than a table of positions, and those that an op selects. */
-static void check_positions(const struct block_ops *e, const struct sized_op *sized) {
-  const struct pen_topology *t = e->graph->topology;
-  const bool selects = sized->kind == PEN_OP_SELECT_TOKENS;
-  const int64_t first = selects ? dim_of(sized, "first") : 0,
-                past = selects ? dim_of(sized, "tokens") + (first > 0 ? first : 0) : 0;
-  if (selects && (first < 0 || past > t->sequence))
-    pen_topology_fail(t, "model.sequence", "at least %lld, the tokens that %s selects of",
-                      (long long)past, e->block->kind->description->path);
-  if (sized->kind == PEN_OP_POSITION && dim_of(sized, "positions") < t->sequence)
-    pen_topology_fail(t, "model.sequence", "at most %lld, the positions that %s has",
-                      (long long)dim_of(sized, "positions"), e->block->kind->description->path);
 }
 
 static void append_row(struct block_ops *e, const struct sized_op *sized) {
   struct pen_graph *graph = e->graph;
   const struct pen_signature *signature = pen_signature_of(sized->kind);
-  check_positions(e, sized);
   pen_append_forward(graph, sized->kind, sized->op->from->output[0], sized->input, sized->dim,
                      signature->dim_count);
   struct pen_op *made = &graph->forward.op[graph->forward.count - 1];
@@ -185,12 +208,12 @@ static void append_row(struct block_ops *e, const struct sized_op *sized) {
     e->value[sized->op->first_output + (uint32_t)n] = made->operand[signature->input_count + n];
 }
 
-static void append_attention(struct block_ops *e, const struct sized_op *sized) {
+static void append_attention(struct block_ops *e, struct sized_op *sized) {
   const uint32_t *input = sized->input;
   e->value[sized->op->first_output] =
       pen_op_attention(e->graph, sized->op->from->output[0], input[0], input[1], input[2], input[3],
-                       dim_of(sized, "heads"), dim_of(sized, "kv_heads"), dim_of(sized, "head_dim"),
-                       dim_of(sized, "window"));
+                       *dim_of(sized, "heads"), *dim_of(sized, "kv_heads"),
+                       *dim_of(sized, "head_dim"), *dim_of(sized, "window"));
   struct pen_op *made = &e->graph->forward.op[e->graph->forward.count - 1];
   memcpy(made->real, sized->real, sizeof made->real);
 }

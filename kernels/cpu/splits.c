@@ -163,7 +163,7 @@ void pen_position_runs_dw(const struct pen_call *call, size_t element_bytes) {
   for (int64_t p = 0; p < call->dim[3]; p++, dtable += width) {
     memset(sums, 0, runs * width * sizeof *sums);
     for (int64_t r = 0; r < rows; r++) {
-      if (r % sequence - (starts ? starts[r] : 0) != p) continue;
+      if (call->dim[5] + r % sequence - (starts ? starts[r] : 0) != p) continue;
       const size_t at = (size_t)r * width;
       const float *dy = is_bf16 ? row : (const float *)call->operand[0] + at;
       float *sum = sums + (size_t)(r % sequence / run) * width;

@@ -1,6 +1,6 @@
 /* embedding_dw.cu: EMBEDDING_DW: dtable[tokens[r]] += dy[r], rows in rising order, without atomics
  * and with the bits of the CPU. The table begins with the row of token
- * `first`; rows with tokens that it does not have are left out.
+ * `first`; rows with tokens that it does not have, or with the padding token, are left out.
  *
  * A block has a row and a run of columns. If an earlier row has the same token, the block returns.
  * Otherwise it scans the rows from its own on, a block's width at a time, lists those with the
@@ -50,10 +50,11 @@ __device__ inline int list_rows(int *list, const int32_t *tokens, int rows, int 
 template <class T, int N>
 __global__ void __launch_bounds__(THREADS)
     gather_rows(float *dtable, const T *dy, const int32_t *tokens, int rows, int width, int vocab,
-                int first) {
+                int first, int padding) {
   __shared__ int list[THREADS];
   const int owner = (int)blockIdx.x, token = tokens[owner], place = token - first;
-  if (place < 0 || place >= vocab || seen_before(tokens, owner, token)) return;
+  if (place < 0 || place >= vocab || token + 1 == padding || seen_before(tokens, owner, token))
+    return;
   const int column = ((int)blockIdx.y * THREADS + (int)threadIdx.x) * N;
   const bool works = column < width;
   float *to = dtable + (int64_t)place * width + column;
@@ -81,7 +82,7 @@ void embedding_dw_of(const struct pen_call *call) {
   const auto kernel = is_wide<T>(width) ? gather_rows<T, WIDE<T>> : gather_rows<T, 1>;
   PEN_LAUNCH(kernel, grid, dim3(THREADS), 0, call->stream, (float *)call->operand[2],
              (const T *)call->operand[0], (const int32_t *)call->operand[1], rows, width, vocab,
-             (int)call->dim[3]);
+             (int)call->dim[3], (int)call->dim[4]);
 }
 
 } /* namespace */

@@ -1,8 +1,8 @@
 /* position.cu: POSITION: y[r] = x[r] + table[position of r]; with starts, positions count from the
- * start of the document; the rows are of all of a sequence, or of a run of it. BIAS: the same with
- * a table of one row. y may be x. Launch: a thread for each 16 bytes of y, or for each element if
- * rows are not multiples of 16 bytes. Traffic: an element twice; the table is in the cache after
- * the first sequence. */
+ * start of the document; the rows are of all of a sequence, or of a run of it; the table begins
+ * with row `offset`. BIAS: the same with a table of one row. y may be x. Launch: a thread for each
+ * 16 bytes of y, or for each element if rows are not multiples of 16 bytes. Traffic: an element
+ * twice; the table is in the cache after the first sequence. */
 #include "kernels/cuda/device.cuh"
 
 namespace {
@@ -44,7 +44,8 @@ void launch(const struct pen_call *call, positions<E> p, int64_t rows) {
 template <class E>
 void position_of(const struct pen_call *call) {
   launch<E>(call,
-            {(E *)call->operand[3], (const E *)call->operand[0], (const float *)call->operand[1],
+            {(E *)call->operand[3], (const E *)call->operand[0],
+             (const float *)call->operand[1] + call->dim[8] * call->dim[1],
              (const int32_t *)call->operand[2], 0, (int)call->dim[1], (int)call->dim[2],
              (int)call->dim[6], (int)call->dim[7]},
             call->dim[5]);

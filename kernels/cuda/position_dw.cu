@@ -1,6 +1,6 @@
-/* position_dw.cu: POSITION_DW: dtable[position of r] += dy[r], rows in rising order, without
- * atomics and with the bits of the CPU. Or of each row of the table a sum of runs is added: rows in
- * rising order within a run, then the runs pairwise (pairwise_sum.cuh).
+/* position_dw.cu: POSITION_DW: dtable[offset + position of r] += dy[r], rows in rising order,
+ * without atomics and with the bits of the CPU. Or of each row of the table a sum of runs is added:
+ * rows in rising order within a run, then the runs pairwise (pairwise_sum.cuh).
  *
  * A thread has the columns of 16 bytes (one column if rows are not multiples of 16 bytes) of a row
  * of the table. Without starts it adds row t of each sequence; with starts it scans all rows for
@@ -77,7 +77,7 @@ void position_dw_of(const struct pen_call *call) {
   const auto of_runs = is_wide<E>(width) ? gather_runs<E, WIDE<E>> : gather_runs<E, 1>;
   const dim3 grid((unsigned)sequence,
                   (unsigned)ceiling(width, is_wide<E>(width) ? WIDE<E> * THREADS : THREADS));
-  float *const dtable = (float *)call->operand[2];
+  float *const dtable = (float *)call->operand[2] + call->dim[5] * width;
   const E *const dy = (const E *)call->operand[0];
   const int32_t *const starts = (const int32_t *)call->operand[1];
   if (runs > 0)

@@ -102,7 +102,7 @@ bool pen_data_shares(const struct pen_data *data, uint64_t first, uint64_t count
   for (uint32_t s = 0; s < data->share_count; s++) {
     const struct pen_share *of = &data->shares[s];
     const double over = share_over(data, of, first, count);
-    const double divisor = over < of->least ? of->least : over;
+    const double divisor = of->least > 0.0 && over < of->least ? of->least : over;
     const bool is_zero = divisor >= 0.0 && divisor <= 0.0;
     share[s] = is_zero ? 0.0 : of->factor / divisor;
     any = any || !is_zero;

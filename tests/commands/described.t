@@ -168,7 +168,9 @@ parts|s/"half": 3/"half": 5/|: unit layer, op 4, ROPE_PART: the table is of 10 e
 parts|s/"to": 16, "source": 5/"to": 16, "source": 72/|: unit layer, op 15, COPY_BLOCKS (parts.py:20): source = 72: below from = 72
 parts|s/"target": 52/"target": 56/|: unit layer, op 21, COPY_BLOCKS: target = 56: below to = 56
 parts|s/"to": 7, "groups": 4/"to": 7, "groups": 5/|: unit layer, op 16, COPY_BLOCKS: x?rows,groups,from,inner? is 1 x 5 x 11 x 1
-parts|s/"width": 16/"width": 17/|: unit first, op 1, LAYERNORM: x?rows,width? is
+parts|s/"width": 16/"width": 17/|: unit first, op 3, LAYERNORM: x?rows,width? is
+parts|s/"sequence": 1, "offset": 1/"sequence": 1, "offset": 3/|: unit first, op 1, POSITION: sequence: 1, or absent: all tokens have the row ?offset?, one that the table has
+parts|s/"sequence": 1, "offset": 1/"sequence": 2/|: unit first, op 1, POSITION: sequence: 1, or absent
 nano|s/"heads": 6, //|: unit layer, op 4, ATTENTION: the attribute heads is missing
 nano|s/\["q", "k", "v"\]\]/["q", "k"]]/|: unit layer, op 3, SPLIT: it has 3 outputs, not 2
 nano|s/"shape": \[48, 192\]/"shape": [48, 190]/|: unit layer, op 12, LINEAR: x?rows,in? is

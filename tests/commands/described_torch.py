@@ -131,8 +131,8 @@ def pointwise(at, *operands):
 
 # Each row of ops.def: its attributes, then its operands; of absent ones None.
 ROWS = {
-    "EMBEDDING": lambda at, tokens, table, a=None: added(table[tokens], a),
-    "POSITION": lambda at, x, table, starts: x + table[:SEQUENCE],
+    "EMBEDDING": lambda at, tokens, table, a=None: added(F.embedding(tokens, table, at["padding"] - 1 if "padding" in at else None), a),
+    "POSITION": lambda at, x, table, starts=None: x + table[at.get("offset", 0):][:at.get("sequence", SEQUENCE)],
     "LINEAR": lambda at, x, w, a=None: added(F.linear(x, w), a),
     "AFFINE": lambda at, x, w, bias, a=None: added(x @ w + bias, a),
     "BIAS": lambda at, x, bias: x + bias,

@@ -14,15 +14,17 @@ cd "$scratch" || exit 1
 status() { cat "$1.status"; }
 
 # ---- what is imported, and refused: one process for all ----
-trained="nano written_out odd llama gpt2 gemma3 olmo2" checked="mistral qwen2 qwen3 programs standard parts phi3 gpt_neox stablelm phi" folders="bare neox scaled"
+trained="nano written_out odd placed llama gpt2 gemma3 olmo2" checked="mistral gemma2 qwen2 qwen3 programs standard parts phi3 gpt_neox stablelm phi" folders="bare neox scaled"
 for name in $trained $checked; do
   options=
   test $name != odd || options="--loss odd_loss"
   echo "$name $cases/models.py:$name --sequence 16 -o $name.cfg --weights $name.start $options"
 done >runs
-named="regression dpo encoder regressor"
+named="regression raised dpo encoder regressor"
 while read -r name module; do echo "$name $cases/named.py:$module -o $name.cfg --weights $name.start"; done >>runs <<'END_OF_NAMED'
 regression model --inputs regression_inputs --loss regression --sequence 16
+raised takes --inputs policy_inputs --loss raised --sequence 16
+squared_value takes --inputs policy_inputs --loss squared_value --sequence 16
 dpo model --inputs policy_inputs --loss dpo --sequence 16
 encoder encoder --inputs encoder_inputs --sequence 16
 regressor regressor --inputs regressor_inputs --loss squares
@@ -36,13 +38,14 @@ no_pairs model --inputs policy_inputs --loss pairs --loss-group 2 --sequence 16
 no_contrastive model --inputs policy_inputs --loss contrastive --sequence 16
 no_whole_teacher model --inputs policy_inputs --loss whole_teacher --sequence 16
 no_balance model --inputs policy_inputs --loss balance --sequence 16
+no_raised_alone model --inputs policy_inputs --loss raised_alone --sequence 16
 no_whole_sum model --inputs policy_inputs --loss whole_sum --sequence 16
 needs_sequence model --inputs policy_inputs --loss grpo
 END_OF_NAMED
 for name in $folders; do echo "$name --hf hf/$name --sequence 16 -o $name.cfg"; done >>runs
 refused=$(sed -n 's/^FUNCTIONS = (\(.*\))/\1/p; s/^CLASSES = (\(.*\))/\1/p' "$cases/refused.py" | tr -d ',' | tr '[:upper:]' '[:lower:]' | tr '\n' ' ')
 for name in $refused flat; do echo "no_$name $cases/refused.py:build_$name --sequence 16 -o no_$name.cfg --weights no_$name.start"; done >>runs
-disturbed="$(sed -n 's/^    "\([a-z_]*\)": lambda.*/\1/p' "$cases/disturbed.py") heads_by_view heads_left other_ids places_from_one"
+disturbed="$(sed -n 's/^    "\([a-z_]*\)": lambda.*/\1/p' "$cases/disturbed.py") heads_by_view heads_left other_ids places_of_two"
 for name in $disturbed nothing; do
   echo "other_$name $cases/disturbed.py:$name --sequence 16 -o other_$name.cfg"
 done >>runs
@@ -82,7 +85,7 @@ done
 modules=$(for name in $trained; do echo "$cases/models.py:$name"; done | sed 's/:odd$/:odd:odd_loss/')
 # shellcheck disable=SC2086 # words are meant to part here
 "$python" -B "$cases/step.py" data.bin 16 4 $modules $(for name in $folders; do echo hf/$name; done
-  for name in regression:model:regression dpo:model:dpo encoder:encoder: regressor:regressor:squares; do echo "$cases/named.py:${name#*:}:${name%%:*}.safetensors"; done
+  for name in regression:model:regression raised:takes:raised dpo:model:dpo encoder:encoder: regressor:regressor:squares; do echo "$cases/named.py:${name#*:}:${name%%:*}.safetensors"; done
   for name in $folders; do echo $name.ckpt/latest; done) >torch.steps 2>torch.err
 ok "transformers reads checkpoints of folders" test $? = 0 || sed 's/^/# /' torch.err
 number=0
@@ -93,7 +96,7 @@ for name in $trained $folders $named; do
     awk '{ a = \$1 / \$3 - 1; b = \$2 / \$4 - 1; exit !(NF == 4 && a * a < 1e-10 && b * b < 1e-10) }'"
 done
 
-for name in $checked counted of_microbatch grpo distilled smoothed classes; do ok "$name is imported" "$gen" --check $name.cfg; done 2>checked.err
+for name in $checked counted of_microbatch grpo distilled smoothed classes squared_value; do ok "$name is imported" "$gen" --check $name.cfg; done 2>checked.err
 ok "whose config.json they have" cmp hf/bare/config.json bare.ckpt/latest/config.json
 
 # ---- a family's bits ----
@@ -120,6 +123,8 @@ matches "and what nothing reads" "$(cat nano.err)" "*spare.weight is left out: n
 matches "tokens of which no input has one each" "$(cat smoothed.err)" "*model.sequence stays 16*"
 matches "how many samples the loss takes together" "$(cat dpo.err) $(grep -c 'microbatch = 2; loss_group = 2;' dpo.cfg)" "*the loss takes 2 samples together*1"
 matches "also of inputs" "$(cat dpo.err)" "*the input advantage is left out: nothing reads it*"
+ok "logits that no cross entropy reads have their name" grep -q '"logits": "logits",$' squared_value.json
+ok "and what is fixed is written" grep -q '"source": ".*; the loss is over 16 tokens of a sample: model.sequence stays so"' smoothed.json
 ok "a sum over the number of targets is their mean" grep -q '"kind.share"' counted.json
 ok "or a share of each microbatch" grep -q '"loss_of": "microbatch"' of_microbatch.json
 ok "two names of one matrix" grep -q '"name": "wte.weight", "shape": \[200, 32\], .*"tied": "lm_head.weight"' nano.json
@@ -151,7 +156,7 @@ for name in $refused; do
   is "refused: $name: the line and the reason" "$(status no_$name) $wrong" "65 "
   test -z "$wrong" || sed 's/^/# /' no_$name.err
 done
-for name in pairs contrastive whole_teacher balance whole_sum; do
+for name in pairs contrastive whole_teacher balance raised_alone whole_sum; do
   wrong=$(sed -n "/^def $name(/,/^\$/s/^    #> //p" "$cases/named.py")
   matches "refused: the loss $name" "$(status no_$name) $(cat no_$name.err)" "65 *named.py:*: *$wrong*"
 done

@@ -104,13 +104,13 @@ class Model(nn.Module):
     def forward(self, tokens, targets):
         count = tokens.shape[1]
         x = self.embed((tokens + 1) % TOKENS if self.how == "other_ids" else tokens)
-        x = x + self.places[1:count + 1] if self.how == "places_from_one" else x + self.places[:count]
+        x = x + self.places[:2 * count:2] if self.how == "places_of_two" else x + self.places[:count]
         for layer in self.layers:
             x = layer(x)
         usual = lambda logits, targets: F.cross_entropy(logits.flatten(0, 1), targets.flatten())
         return LOSSES.get(self.how, usual)(self.head(x), targets)
 
 
-HOWS = ["heads_by_view", "heads_left", "other_ids", "places_from_one", *(how for functions in EVERY for how in functions)]
+HOWS = ["heads_by_view", "heads_left", "other_ids", "places_of_two", *(how for functions in EVERY for how in functions)]
 for how in ["nothing", *HOWS]:
     globals()[how] = lambda how=how: Model(how)

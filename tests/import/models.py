@@ -131,6 +131,32 @@ def odd_loss(output, tokens, targets):
     return F.cross_entropy(output.transpose(1, 2), targets, reduction="sum")
 
 
+class Placed(nn.Module):
+    """A padding token; positions that begin with another row of their table, one row for all tokens; buffers of one number."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.types = nn.Embedding(TOKENS, WIDTH, padding_idx=3), nn.Embedding(2, WIDTH)
+        self.places, self.more = nn.Embedding(POSITIONS, WIDTH, padding_idx=1), nn.Parameter(torch.randn(POSITIONS, WIDTH))
+        self.row, self.rows = nn.Parameter(torch.randn(1, WIDTH)), nn.Parameter(torch.randn(3, WIDTH))
+        self.blocks, self.out = nn.ModuleList(Rotary() for _ in range(1)), nn.Linear(WIDTH, TOKENS)
+        self.register_buffer("one", torch.ones(()))
+        self.register_buffer("zero", torch.zeros(WIDTH))
+
+    def forward(self, tokens):
+        count = tokens.shape[1]
+        x = self.words(tokens) + self.types(torch.zeros_like(tokens)) + self.places(torch.arange(2, count + 2))
+        x = (x + self.more[1:count + 1] + self.row + self.rows[1]) * self.one + self.zero
+        for block in self.blocks:
+            x = x + block(x)
+        return self.out(x)
+
+
+def placed():
+    torch.manual_seed(9)
+    return Placed()
+
+
 # ---- parts ----
 
 class Parts(nn.Module):
@@ -321,6 +347,10 @@ def save_folders(folder):
 
 def mistral():
     return of_transformers("Mistral", "eager", num_hidden_layers=1, sliding_window=6)
+
+
+def gemma2():
+    return of_transformers("Gemma2", "eager", num_hidden_layers=1, head_dim=8, sliding_window=6)
 
 
 def qwen2():

@@ -29,6 +29,19 @@ class Model(nn.Module):
         return {"state": x, "heads": {name: getattr(self, name)(x) for name in ("logits", "value", "label", "reward")}}
 
 
+class Takes(Model):
+    """Whatever the loss does not name."""
+
+    def forward(self, idx, **others):
+        assert "old" not in others, others
+        return super().forward(idx)["heads"]
+
+
+def takes():
+    torch.manual_seed(6)
+    return Takes()
+
+
 def model():
     torch.manual_seed(6)
     return Model()
@@ -76,7 +89,7 @@ def policy_inputs(batch, sequence):
 
 
 def taken_of(output, taken):
-    return output["heads"]["logits"].log_softmax(-1).gather(-1, taken.unsqueeze(-1)).squeeze(-1)
+    return output.get("heads", output)["logits"].log_softmax(-1).gather(-1, taken.unsqueeze(-1)).squeeze(-1)
 
 
 def grpo(output, taken, old, reference, advantage, mask):
@@ -91,6 +104,18 @@ def grpo(output, taken, old, reference, advantage, mask):
 def distilled(output, teacher, probability):
     logp = output["heads"]["logits"].log_softmax(-1).gather(-1, teacher)
     return -(probability * logp).sum(-1).mean()
+
+
+def raised(output, taken, old):
+    """Of ids that are raised to 0, those below are ignored; and over a sum below 0."""
+    logp = taken_of(output, taken.clamp(min=0))
+    shown = taken != -100
+    return ((logp - old).square() * shown).sum() / shown.sum() - (logp * shown.float()).sum() / shown.sum().clamp(min=1) + 0.1 * (logp * old * shown).sum() / old.sum()
+
+
+def squared_value(output, old):
+    """The logits are no part of a cross entropy, but of a penalty."""
+    return F.mse_loss(output["value"].squeeze(-1), old) + 0.1 * output["logits"].mean(-1).square().mean()
 
 
 def dpo(output, taken, reference, mask, sign):
@@ -169,6 +194,11 @@ def whole_teacher(output, probability):
 def balance(output, mask):
     #> Penstock has no operation for aten.mean
     return output["heads"]["logits"].mean((0, 1)).square().sum()
+
+
+def raised_alone(output, taken):
+    #> LOGP has other values than the module
+    return -taken_of(output, taken.clamp(min=0)).mean()
 
 
 def whole_sum(output, mask):

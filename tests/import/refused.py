@@ -155,14 +155,27 @@ def twisted(layer, x):
     return layer.down(layer.up(x).transpose(0, 1).reshape(x.shape))
 
 
-class Padded(Model):
+class Apart(Model):
     def __init__(self):
         super().__init__(plain)
-        self.embed = nn.Embedding(TOKENS, WIDTH, padding_idx=3)
+        self.places = nn.Embedding(3 * TOKENS, WIDTH)
 
     def forward(self, tokens):
-        #> padding_idx = 3 of aten.embedding
-        x = self.embed(tokens)
+        #> positions that are not 0, 1, 2, ...
+        x = self.embed(tokens) + self.places(2 * torch.arange(tokens.shape[1]))
+        for layer in self.layers:
+            x = plain(layer, x)
+        return self.head(x)
+
+
+class Unplaced(Model):
+    def __init__(self):
+        super().__init__(plain)
+        self.places = nn.Embedding(TOKENS, WIDTH, padding_idx=4)
+
+    def forward(self, tokens):
+        #> padding_idx = 4 among positions
+        x = self.embed(tokens) + self.places(torch.arange(tokens.shape[1]))
         for layer in self.layers:
             x = plain(layer, x)
         return self.head(x)
@@ -210,11 +223,11 @@ class Flat(nn.Module):
 
 
 FUNCTIONS = (sum_of, several, buffer, noise, custom, branch, number, view, region, stopped, size, twice, part, over_tokens, heads, scaled, square, bound, twisted)
-CLASSES = (Padded, Valid, Balanced, Squared, Skips)
+CLASSES = (Apart, Unplaced, Valid, Balanced, Squared, Skips)
 for function in FUNCTIONS:
     globals()["build_" + function.__name__] = lambda function=function: Model(function)
 for model in CLASSES:
-    globals()["build_" + model.__name__.lower()] = lambda model=model: model() if model is Padded else model(plain)
+    globals()["build_" + model.__name__.lower()] = lambda model=model: model() if model in (Apart, Unplaced) else model(plain)
 
 
 def build_flat():

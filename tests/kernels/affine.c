@@ -144,24 +144,26 @@ static void unequal_parts_are_split_and_joined(void **state) {
 }
 
 /* Each sequence has the same positions, or positions restart at each document, of two tokens;
- * gradients are added in rising order of rows. The table may have more positions than a sequence.
- */
-static void check_positions(int packed) {
-  enum { POSITIONS = SEQUENCE + 1 };
+ * gradients are added in rising order of rows. The table may have more positions than a sequence,
+ * and rows before the first one. */
+static void check_positions(int packed, int offset) {
+  enum { POSITIONS = SEQUENCE + 2 };
   int32_t starts[ROWS], *given = packed ? starts : NULL;
   for (int r = 0; r < ROWS; r++) starts[r] = r % SEQUENCE / 2 * 2;
   float *x = random_floats(ROWS * WIDTH, 1), *table = random_floats(POSITIONS * WIDTH, 2),
         *y = floats(ROWS * WIDTH);
   float *dtable = random_floats(POSITIONS * WIDTH, 3),
         *expected = copy_of(dtable, POSITIONS * WIDTH);
-  struct pen_call forward = {.operand = {x, table, given, y},
-                             .dim = {ROWS, WIDTH, SEQUENCE, POSITIONS, 0, ROWS, SEQUENCE}};
-  struct pen_call back = {.operand = {x, given, dtable}, .dim = {ROWS, WIDTH, SEQUENCE, POSITIONS}};
+  struct pen_call forward = {
+      .operand = {x, table, given, y},
+      .dim = {ROWS, WIDTH, SEQUENCE, POSITIONS, 0, ROWS, SEQUENCE, 0, offset}};
+  struct pen_call back = {.operand = {x, given, dtable},
+                          .dim = {ROWS, WIDTH, SEQUENCE, POSITIONS, 0, offset}};
   run(PEN_OP_POSITION, &forward);
   run(PEN_OP_POSITION_DW, &back);
   for (int r = 0; r < ROWS; r++)
     for (int i = 0; i < WIDTH; i++) {
-      const int at = (r % SEQUENCE - (packed ? starts[r] : 0)) * WIDTH + i;
+      const int at = (offset + r % SEQUENCE - (packed ? starts[r] : 0)) * WIDTH + i;
       assert_true(y[r * WIDTH + i] == x[r * WIDTH + i] + table[at]);
       expected[at] += x[r * WIDTH + i];
     }
@@ -170,12 +172,14 @@ static void check_positions(int packed) {
 
 static void positions_repeat_in_each_sequence(void **state) {
   (void)state;
-  check_positions(0);
+  check_positions(0, 0);
+  check_positions(0, 2);
 }
 
 static void positions_restart_at_documents(void **state) {
   (void)state;
-  check_positions(1);
+  check_positions(1, 0);
+  check_positions(1, 2);
 }
 
 int main(void) {

@@ -55,9 +55,9 @@ class Comparison:
         self.names = {each.key: each.name for each in step.inputs}
         self.bytes = {each.key for each in step.inputs if each.dtype == torch.uint8}
 
-    def refusals(self):
+    def refusals(self, seeds=SEEDS):
         """The first difference: none, or one refusal."""
-        for seed in SEEDS:
+        for seed in seeds:
             for graph in self.graphs:
                 generator = torch.Generator().manual_seed(seed)
                 draw_weights(self.step.module, generator)

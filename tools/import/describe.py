@@ -60,6 +60,7 @@ def ops_of(unit, number, weight_names, data):
         made = [namer.name(output) for output in outputs]
         known.update({Output(op, index): name for index, name in enumerate(made)})
         lines.append([op.row, operands, tidy(op.attributes), made, *([str(op.place)] if op.place else [])])
+    unit.names = known
     return lines, [known[unit.takes]] if unit.takes else [], [known[unit.gives]] if unit.gives else []
 
 
@@ -168,8 +169,8 @@ def constant(value):
 
 # ---- the whole ----
 
-def describe(units, names, given, tensors, sequence, source, config=None, loss_of="step"):
-    """`given`: the inputs of the step."""
+def describe(units, names, given, tensors, sequence, source, config=None, loss_of="step", logits=None):
+    """`given`: the inputs of the step. `logits`: what the module gives as such."""
     operands = [operand for unit in units for op in unit.ops for operand in op.operands]
     read = {data_of(operand) for operand in operands} | {each.key for each in given if each.source}
     starts = Namer(each.name for each in given).name("starts")
@@ -179,13 +180,25 @@ def describe(units, names, given, tensors, sequence, source, config=None, loss_o
     inputs = [each.entry for each in given if each.key in read]
     if "starts" in read or all(each.source for each in given):
         inputs.append({"name": starts, "dtype": "i32", "shape": ["batch", "sequence"], "from": "starts"})
+    named = {"logits": units[-1].names[logits]} if shares and needs_name(logits, units[-1].ops) else {}
     return {
         "penstock_model": VERSION, "source": source, "sequence": sequence, **({"loss_of": loss_of} if loss_of != "step" else {}),
         **({"config": config} if config else {}), "inputs": inputs,
         **({"shares": [entry_of_share(name, share, given) for share, name in shares.items()]} if shares else {}),
         "weights": weights_of(units, names.of_use, names.tied, tensors),
-        "kinds": kinds, "units": entries_of(units, kind_names),
+        "kinds": kinds, "units": entries_of(units, kind_names), **named,
     }
+
+
+def needs_name(logits, ops):
+    """Whether logits of a unit are such that texts may be scored by them, and are not known as what all log-probabilities are of."""
+    made = {Output(op, index): op for op in ops for index in range(len(op.widths))}
+    read = {op.operands[0] for op in ops if op.row in ("CROSS_ENTROPY", "LOGP")}
+    at = made.get(logits)
+    while at is not None and at.row != "LINEAR":
+        values = [operand for operand in at.operands if not isinstance(operand, Weight)]
+        at = made.get(values[0]) if len(values) == 1 and len(at.widths) == 1 else None
+    return at is not None and (len(at.operands) < 3 or at.operands[2] is None) and read != {logits}
 
 
 def entry_of_share(name, share, given):
@@ -199,7 +212,7 @@ def text_of(description):
     def listed(entries, indent):
         return ",\n".join(indent + json.dumps(each) for each in entries)
 
-    head = [f"{json.dumps(key)}: {json.dumps(description[key])}" for key in ("penstock_model", "source", "sequence", "loss_of", "config") if key in description]
+    head = [f"{json.dumps(key)}: {json.dumps(description[key])}" for key in ("penstock_model", "source", "sequence", "loss_of", "config", "logits") if key in description]
     kinds = []
     for name, kind in description["kinds"].items():
         kinds.append(f'    {json.dumps(name)}: {{ "takes": {json.dumps(kind["takes"])}, "gives": {json.dumps(kind["gives"])}, "ops": [\n'

@@ -89,6 +89,9 @@ class Reader:
         value = self.without_broadcast(value)
         if self.graph.input_of(value) is not None:
             return self.steps.operand(value)
+        mask = self.graph.mask_of_targets(value)
+        if mask is not None:
+            return self.steps.operand(mask)
         if value in self.graph.parameters:
             return self.steps.operand(Weight(self.graph.parameters[value]))
         if self.graph.is_constant(value):

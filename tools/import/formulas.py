@@ -65,20 +65,29 @@ def rope(at, x, table, starts):
     return torch.cat((torch.stack(turned, -1).flatten(-2) if at.get("pairs") else torch.cat(turned, -1), rest), -1).flatten(2)
 
 
+def position(at, x, table, starts=None):
+    """With `sequence` 1 of one row."""
+    return x + table[at.get("offset", 0):][: at.get("sequence", x.shape[1])]
+
+
+def scores_of(at, q, k):
+    scores = (q @ k.transpose(-1, -2)) * at["head_dim"] ** -0.5
+    return at["cap"] * torch.tanh(scores / at["cap"]) if at.get("cap") else scores
+
+
 def attention(at, q, k, v, starts):
     q, k, v = (heads(x, at["head_dim"]).transpose(1, 2) for x in (q, k, v))
     k, v = (x.repeat_interleave(at["heads"] // at["kv_heads"], 1) for x in (k, v))
     sequence = q.shape[2]
     seen = torch.ones(sequence, sequence, dtype=torch.bool).tril().triu(1 - (at.get("window", 0) or sequence))
-    scores = (q @ k.transpose(-1, -2)) * at["head_dim"] ** -0.5
-    return (scores.masked_fill(~seen, float("-inf")).softmax(-1) @ v).transpose(1, 2).flatten(2)
+    return (scores_of(at, q, k).masked_fill(~seen, float("-inf")).softmax(-1) @ v).transpose(1, 2).flatten(2)
 
 
 def attention_full(at, q, k, v, mask=None):
     """0 where a query sees no key."""
     q, k, v = (heads(x, at["head_dim"]).transpose(1, 2) for x in (q, k, v))
     k, v = (x.repeat_interleave(at["heads"] // at["kv_heads"], 1) for x in (k, v))
-    scores = (q @ k.transpose(-1, -2)) * at["head_dim"] ** -0.5
+    scores = scores_of(at, q, k)
     if mask is not None:
         scores = scores.masked_fill(mask[:, None, None] == 0, float("-inf"))
     return (scores.softmax(-1).nan_to_num() @ v).transpose(1, 2).flatten(2)
@@ -125,8 +134,8 @@ def pointwise(at, *operands):
 
 # Each row: its attributes, then its operands; None: absent.
 FORMULAS = {
-    "EMBEDDING": lambda at, tokens, table, a=None: added(table[tokens], a),
-    "POSITION": lambda at, x, table, starts: x + table[: x.shape[1]],
+    "EMBEDDING": lambda at, tokens, table: F.embedding(tokens, table, at["padding"] - 1 if "padding" in at else None),
+    "POSITION": position,
     "LINEAR": lambda at, x, w, a=None: added((heads(x, w.shape[1]) @ w.t()).flatten(2), a),
     "AFFINE": lambda at, x, w, bias, a=None: added((heads(x, w.shape[0]) @ w + bias).flatten(2), a),
     "BIAS": lambda at, x, bias: (heads(x, bias.numel()) + bias).flatten(2),
@@ -178,7 +187,7 @@ def shares_of(description, inputs, loss_is_sum):
     for share in description.get("shares", []):
         given = inputs.get(share.get("input"))
         over = {"samples": lambda: len(next(iter(inputs.values()))), "sum": lambda: float(given.double().sum()), "targets": lambda: int((given != IGNORED).sum())}[share["over"]]()
-        over = max(over, share.get("least", 0))
+        over = max(over, share["least"]) if "least" in share else over
         found[share["name"]] = share.get("factor", 1) / over if over else 0.0
     for name, value in inputs.items():
         if not value.dtype.is_floating_point and value.dtype != torch.bool:

@@ -7,6 +7,7 @@ import operator
 
 import torch
 
+from inputs import IGNORED
 from refusal import Refusal, Refused, place_of
 
 NO_OPS = ("contiguous", "clone", "alias", "lift_fresh_copy")
@@ -140,6 +141,10 @@ class Graph:
         self.fold()
         self.refuse_changes()
 
+    def with_buffers(self, values):
+        """The same graph of a module with these values of buffers, by their names there."""
+        return Graph(self.exported, self.batch, self.sequence, self.prefix, {self.prefix + name: value for name, value in values.items()}, self.input.values(), self.group)
+
     # ---- what the graph reads ----
 
     def read_placeholders(self):
@@ -227,10 +232,27 @@ class Graph:
 
     def input_of(self, node):
         """The input that a node is, whatever its shape, or cast to a dtype that has its values: its key; None: it is none."""
+        return self.inputs.get(self.without_views(node))
+
+    def ids_of(self, node):
+        """The input that ids are, or are raised to 0 from: those below 0 are ignored."""
+        node = self.without_views(node)
+        least = Call(node) if kind_of(node) in ("clamp", "clamp_min", "clip") and node not in self.constant else None
+        if least is not None and self.number(least["min"]) == 0 and least.value.get("max") is None:
+            node = node.args[0]
+        return self.input_of(node)
+
+    def mask_of_targets(self, node):
+        """Where ids are not ignored: the comparison, behind casts and views; None: the node is none."""
+        node = self.without_views(node)
+        is_one = kind_of(node) in ("ne", "not_equal") and node not in self.constant and self.number(node.args[1]) == IGNORED
+        return node if is_one and self.input_of(node.args[0]) is not None else None
+
+    def without_views(self, node):
         node = self.strip(node)
         while node not in self.constant and (kind_of(node) in VIEWS or kind_of(node) in CASTS and keeps_values(node)):
             node = self.strip(node.args[0])
-        return self.inputs.get(node)
+        return node
 
     def run_of_inputs(self, node, values):
         """The value of a node of of_inputs, of these values of inputs, by their keys."""

@@ -1,9 +1,11 @@
 """importer.py: from the user's module to a description: the steps, in order."""
+import contextlib
+import copy
 import json
 
 import torch
 
-from check import Comparison
+from check import SEEDS, Comparison
 from describe import describe, text_of
 from fuse import fuse
 from losses import data_of, share_losses
@@ -42,26 +44,33 @@ class Import:
         self.scalings = scalings_of(getattr(module, "config", None))
         self.dropouts, self.graphs, self.programs = [], [], []
         self.tensors = dict(module.named_parameters(remove_duplicate=False))
+        self.shapes = {name: tuple(tensor.shape) for name, tensor in self.tensors.items()}
         self.aliases = {name: [other for other, same in self.tensors.items() if same is tensor] for name, tensor in self.tensors.items()}
 
     def trace(self):
         """The graphs and programs at two sizes. Refuses what has no op."""
-        shapes = {name: tuple(tensor.shape) for name, tensor in self.tensors.items()}
         self.find_group()
         for size in sizes_of(self.sequence, self.step.group):
-            graph = export(self.step, *size, self.dropouts, self.buffers or {})
-            self.programs.append(program_of(graph, self.scalings, shapes, self.loss_of == "step"))
-            refuse_if(self.programs[-1].refusals)
-            if self.buffers is None:
-                self.graphs.append(graph)
-            else:
-                self.programs[-1].values = {}
+            self.read(export(self.step, *size, self.dropouts, self.buffers or {}))
+        self.join()
+
+    def read(self, graph):
+        """The program at one size."""
+        self.programs.append(program_of(graph, self.scalings, self.shapes, self.loss_of == "step"))
+        refuse_if(self.programs[-1].refusals)
+        if self.buffers is None:
+            self.graphs.append(graph)
+        else:
+            self.programs[-1].values = {}
+
+    def join(self):
+        """What the two sizes have in common."""
         refuse_if(compare(*self.programs))
         self.fixed_sequence = share_losses(*self.programs, self.step.inputs)
         self.program = self.programs[0]
         add_residuals(self.program)
         gather_products(self.program)
-        fuse(self.program, shapes, self.cuts)
+        fuse(self.program, self.shapes, self.cuts)
 
     def find_group(self):
         """The fewest samples together with which the module runs; what is wrong with one sample is said if there are none."""
@@ -83,7 +92,8 @@ class Import:
         self.refuse_endings()
 
     def describe(self):
-        description = describe(self.units, self.names, self.step.inputs, self.tensors, self.sequence, self.source, self.config, self.loss_of)
+        source = self.source + (f"; the loss is over {self.fixed_sequence} tokens of a sample: model.sequence stays so" if self.fixed_sequence else "")
+        description = describe(self.units, self.names, self.step.inputs, self.tensors, self.sequence, source, self.config, self.loss_of, self.program.logits)
         self.text = text_of(description)
 
     def check(self):
@@ -91,12 +101,37 @@ class Import:
         if self.buffers is not None:
             return
         kept = {name: tensor.detach().clone() for name, tensor in self.step.module.named_parameters()}
-        graphs = self.graphs[:1] if self.fixed_sequence else self.graphs
-        refusals = Comparison(self.step, graphs, self.program, json.loads(self.text), self.stored, self.users).refusals()
-        with torch.no_grad():
+        try:
+            self.compare()
+            self.compare_with_drawn_buffers()
+        finally:
             for name, tensor in self.step.module.named_parameters():
-                tensor.copy_(kept[name])
-        refuse_if(refusals)
+                tensor.data.copy_(kept[name])
+
+    def compare(self, seeds=SEEDS):
+        graphs = self.graphs[:1] if self.fixed_sequence else self.graphs
+        refuse_if(Comparison(self.step, graphs, self.program, json.loads(self.text), self.stored, self.users).refusals(seeds))
+
+    def compare_with_drawn_buffers(self):
+        """Float buffers of one number, as a factor or an epsilon, become other numbers, in the module and in what is written of it: a 0 or 1 hides
+        what is forgotten. Others, as a table of rotations, are functions of positions, and stay. So does a number that says what an operation is, as
+        those of a mask: without it the module is another one, which is refused."""
+        other, generator = copy.copy(self), torch.Generator().manual_seed(SEEDS[0])
+        numbers = {name: buffer for name, buffer in self.step.module.named_buffers() if buffer.is_floating_point() and buffer.numel() and bool((buffer == buffer.flatten()[0]).all())}
+        if not numbers:
+            return
+        drawn = {name: torch.full_like(buffer, float(buffer.flatten()[0]) * 1.25 + 0.2 + 0.1 * float(torch.rand((), generator=generator))) for name, buffer in numbers.items()}
+        with values_of(numbers, drawn):
+            try:
+                other.programs, graphs, other.graphs = [], self.graphs, []
+                for graph in graphs:
+                    other.read(graph.with_buffers(drawn))
+                other.join()
+                other.divide()
+                other.describe()
+            except Refused:
+                return
+            other.compare(SEEDS[:1])
 
     # ---- what is said and written besides ----
 
@@ -129,6 +164,19 @@ class Import:
     def unused(self):
         used = {id(tensor) for _, tensor in self.weights()}
         return [name for name, tensor in self.step.module.named_parameters() if id(tensor) not in used]
+
+
+@contextlib.contextmanager
+def values_of(buffers, values):
+    """Tensors, by name, have these values within it."""
+    kept = {name: buffer.clone() for name, buffer in buffers.items()}
+    for name, buffer in buffers.items():
+        buffer.data.copy_(values[name])
+    try:
+        yield
+    finally:
+        for name, buffer in buffers.items():
+            buffer.data.copy_(kept[name])
 
 
 def layers_of_each_kind(description):

@@ -7,7 +7,8 @@ from dataclasses import replace
 import torch
 
 import constants
-from graph import shape_of
+from graph import kind_of, shape_of
+from inputs import IGNORED
 from losses import NONE
 from ops import HEADS_FIRST, HEADS_TRANSPOSED, Data, Output, Table, Value, Weight, needs, plain
 
@@ -77,6 +78,10 @@ def elementwise_of(maker, attributes):
 
 def have_one_shape(bound):
     return shape_of(bound["x"]) == shape_of(bound["y"])
+
+
+def are_ids(bound):
+    return not bound["ids"].meta["val"].dtype.is_floating_point
 
 
 def pointwise(maker):
@@ -165,25 +170,41 @@ def division(maker):
 
 def bias(maker):
     """A vector, or a row for each position, where there are as many as tokens."""
-    if len(maker.weight_shape(".bias")) < 2:
-        return rows(maker)
-    return position(maker, "POSITION")
+    return rows(maker) if len(maker.weight_shape(".bias")) < 2 else position(maker, ".bias")
 
 
 def embedding(maker):
     ids = maker.input("ids")
     needs(ids is not None and maker.graph.input[ids].source in ("", "tokens"), "an embedding of other ids than the tokens")
-    return plain(maker.add(operands_of(maker, ids=Data(ids))), maker.shape)
+    padding = maker.bound["#padding"]
+    return plain(maker.add(operands_of(maker, ids=Data(ids)), {"padding": padding + 1} if padding >= 0 else {}), maker.shape)
 
 
-def position(maker, row=None):
-    """A table's row of each token's position, added."""
-    x, sequence = maker.value("x"), maker.graph.sequence
-    needs(x.is_plain and x.shape == maker.shape and x.shape[:2] == (maker.graph.batch, sequence), "positions of another value than (batch, sequence, width)")
-    if "@positions" in maker.bound:
-        ids = maker.constant("@positions")
-        needs(torch.equal(ids.reshape(-1, sequence), torch.arange(sequence).expand(ids.numel() // sequence, -1)), "positions that are not 0, 1, 2, ...")
-    return plain(maker.add([*operands_of(maker), Data("starts")], row=row), maker.shape)
+def position(maker, name=".table"):
+    """A table's row of each token's position, or one row, added."""
+    x, shape = maker.value("x"), maker.weight_shape(name)
+    needs(x.is_plain and x.shape == maker.shape and x.shape[:2] == (maker.graph.batch, maker.graph.sequence), "positions of another value than (batch, sequence, width)")
+    needs(len(shape) == 2, "a table of positions that has not two dims")
+    offset, is_one = offset_of(maker, shape[0])
+    said = {**({"sequence": 1} if is_one else {}), **({"offset": offset} if offset else {})}
+    return plain(maker.add([x.output, maker.weight(name), *([] if is_one else [Data("starts")])], said, row="POSITION"), maker.shape)
+
+
+def offset_of(maker, rows):
+    """The row of a table of position 0, or of all tokens; and whether it is that of all."""
+    bound, sequence = maker.bound, maker.graph.sequence
+    if "#row" in bound:
+        return bound["#row"] % rows, True
+    if "@positions" not in bound:
+        count = next((shape_of(call.node)[-2] for call in maker.calls if kind_of(call.node) == "slice"), rows)
+        return bound.get("#first", 0) % rows, count == 1
+    ids = maker.constant("@positions")
+    first = int(ids.flatten()[0])
+    needs(not bool((ids == bound["#padding"]).any()), f"padding_idx = {bound['#padding']} among positions")
+    if bool((ids == first).all()):
+        return first, True
+    needs(ids.shape[-1] == sequence and torch.equal(ids.reshape(-1, sequence), first + torch.arange(sequence).expand(ids.numel() // sequence, -1)), "positions that are not 0, 1, 2, ..., nor begin with another number")
+    return first, False
 
 
 def heads_of(maker, name, axes):
@@ -233,7 +254,7 @@ def attention(maker):
     needs(q.repeat == 1 and k.shape == v.shape and k.shape[3] == head_dim, "keys and values of other extents than the queries")
     needs(q.counts == k.counts == v.counts, "keys and values of other dims than the queries")
     needs(k.repeat == v.repeat and heads == kv_heads * k.repeat * grouped, "heads that keys and values do not divide")
-    attributes = {"heads": heads, "kv_heads": kv_heads, "head_dim": head_dim}
+    attributes = {"heads": heads, "kv_heads": kv_heads, "head_dim": head_dim, **({"cap": maker.bound["#cap"]} if "#cap" in maker.bound else {})}
     read = [scaled_query(maker, q, head_dim, fused), k.output, v.output]
     if "%mask" in maker.bound:
         read.append(Data(key_mask(maker, fused and maker.call.value["is_causal"])))
@@ -309,7 +330,7 @@ def logits_of(maker):
 
 def targets_of(maker, name="targets"):
     """Ids of logits: the targets of token files, or an input."""
-    key = maker.input(name)
+    key = maker.graph.ids_of(maker.bound[name])
     given = maker.graph.input.get(key)
     needs(given is not None and given.source != "tokens", "a loss of other targets than the input")
     needs(not given.dtype.is_floating_point and given.dtype != torch.bool, f"{given.name} as ids: i32, i64 or u8")
@@ -344,9 +365,20 @@ def each_loss(maker, logits, key, smoothing):
 
 
 def gathered(maker):
-    """The log-probabilities of ids, by log_softmax and gather."""
+    """The log-probabilities of ids, by log_softmax and gather. Those of ids that are ignored are 0, whatever number they are raised to."""
     key = targets_of(maker, "ids")
+    if maker.graph.input_of(maker.bound["ids"]) is None:
+        maker.program.ignored.setdefault(key, IGNORED)
     return plain(log_probabilities(maker, logits_of(maker), key), maker.shape)
+
+
+def counts(maker):
+    """1 for a target that is not ignored: its log p is below 0."""
+    key = maker.input("ids")
+    known = next((op for op in maker.program.ops if op.row == "LOGP" and op.operands[1] == Data(key)), None)
+    needs(known is not None and known.widths[0] == 1, "which targets are ignored, before their log-probabilities, as cross_entropy or gather has them")
+    maker.program.ignored.setdefault(key, IGNORED)
+    return plain(maker.add([Output(known)], {"program": [["CONST", 0.0], ["LESS", 0, 4]]}, widths=[1]), maker.shape)
 
 
 def log_sum(maker):

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import torch
 
 from graph import VIEWS, Call, kind_of, shape_of
-from inputs import IGNORED
 from ops import Data, Loss, Op, Share, needs
 from refusal import Refusal, Refused, place_of
 
@@ -144,8 +143,7 @@ def denominator(graph, node):
     if kind == "add":
         epsilon = graph.number(call["other"])
         needs(epsilon is not None and 0 < epsilon <= EPSILON_MOST, f"a number that is added to a denominator, above {EPSILON_MOST:g}; clamp(min=...)")
-        share = denominator(graph, first)
-        return at_least(share, epsilon)
+        return denominator(graph, first)  # what is over 0 is 0
     if kind in ("mul", "div"):
         number = graph.number(call["other"])
         needs(number, wrong)
@@ -170,13 +168,8 @@ def counted(graph, node):
     key = graph.input_of(node)
     if key is not None:
         return "sum", key
-    node = graph.strip(node)
-    while kind_of(node) in ("to", "_to_copy"):
-        node = graph.strip(node.args[0])
-    if kind_of(node) in ("ne", "not_equal") and graph.number(Call(node)["other"]) == IGNORED:
-        key = graph.input_of(node.args[0])
-        return ("targets", key) if key is not None else None
-    return None
+    mask = graph.mask_of_targets(node)
+    return ("targets", graph.input_of(mask.args[0])) if mask is not None else None
 
 
 # ---- ops ----

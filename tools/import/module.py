@@ -109,8 +109,7 @@ class Step(torch.nn.Module):
         self.options = {"use_cache": False} if "use_cache" in parameters else {}
         names = [name for name, parameter in parameters.items() if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)]
         if inputs is not None:
-            takes_all = any(parameter.kind == parameter.VAR_KEYWORD for parameter in parameters.values())
-            self.inputs, self.passed = inputs, [each.name for each in inputs if takes_all or each.name in names]
+            self.inputs, self.passed = inputs, [each.name for each in inputs if each.name in names or self.takes(each.name, parameters)]
             return
         if not names:
             raise Refused("forward has no parameter for the tokens")
@@ -119,9 +118,18 @@ class Step(torch.nn.Module):
         names = names[:2] if takes_targets else [names[0], "targets" if names[0] != "targets" else "labels"]
         self.inputs, self.passed = of_token_files(names), names if takes_targets else names[:1]
 
+    def takes(self, name, parameters):
+        """Whether forward gets an input that it does not name: by **, but not what the loss names, nor in a model of transformers, which documents
+        its inputs by name."""
+        takes_any = any(parameter.kind == parameter.VAR_KEYWORD for parameter in parameters.values())
+        return takes_any and not hasattr(self.module, "main_input_name") and not (self.loss and name in inspect.signature(self.loss).parameters)
+
     def forward(self, *tensors):
+        """The logits, if there are any, and the loss."""
         given = self.by_name(tensors)
-        return (self.loss_of(self.output_of(given), given),)
+        output = self.output_of(given)
+        logits = self.parts_of(output)[1]
+        return (*([logits] if isinstance(logits, torch.Tensor) else []), self.loss_of(output, given))
 
     def by_name(self, tensors):
         return {each.name: tensor for each, tensor in zip(self.inputs, tensors)}

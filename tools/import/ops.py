@@ -119,6 +119,7 @@ class Program:
     loss_is_sum: bool = False
     losses: list = field(default_factory=list)  # Loss; without any the last op is a cross entropy, of which the generator knows the share
     ignored: dict = field(default_factory=dict)  # of inputs that are targets the number that the module's loss leaves out
+    logits: Output | None = None  # what the module gives as such
     chosen: set = field(default_factory=set)  # inputs that are ids of logits
 
     def readers(self):

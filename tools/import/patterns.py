@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Callable
 
 import layout
+from inputs import IGNORED
 from match import Either, Every, Leading, Pairs, Part, Trailing, Word
 
 
@@ -92,7 +93,8 @@ ROTATED_PART = Either(of_part(ROTATED), of_part(ROTATED_HALVES), ("cat", [*of(Le
 PRODUCT = ("matmul|bmm", "q", "k")
 SCALED_PRODUCT = ("bmm", ("mul", "q", "#scale"), "k")  # of nn.MultiheadAttention, as ADDED
 ADDED = ("baddbmm", Either("@mask", "%mask"), Either(("mul", "q", "#scale"), "q"), "k")
-SCORES = Either(("mul", PRODUCT, "#scale"), ("div", PRODUCT, "#divisor"), SCALED_PRODUCT, PRODUCT)
+PLAIN_SCORES = Either(("mul", PRODUCT, "#scale"), ("div", PRODUCT, "#divisor"), SCALED_PRODUCT, PRODUCT)
+SCORES = Either(("mul", ("tanh", ("div", PLAIN_SCORES, "#cap")), "#cap"), PLAIN_SCORES)
 HIDDEN = Either(("masked_fill", SCORES, "@hidden", "#least"), ("where", "@shown", SCORES, "#least"))
 MASKED = Either(ADDED, ("add", SCORES, Either("@mask", "%mask")), ("add", HIDDEN, "@mask"), HIDDEN, SCORES)
 ATTENTION = ("matmul|bmm", ("softmax", MASKED, -1, {"dtype": "_"}), "v")
@@ -106,9 +108,10 @@ REPEATED = Either(("reshape|view|_unsafe_view", ("expand", ("unsqueeze", "x", "_
 TRANSPOSED = Either(("t|numpy_T", ".w"), ("transpose", ".w", "_", "_"), ("permute", ".w", [1, 0]))
 
 PATTERNS = (
-    Pattern("EMBEDDING", ("embedding", ".table", "ids"), "ids .table", layout.embedding),
-    Pattern("POSITION", ("add", "x", ("embedding", ".table", "@positions")), "x .table", layout.position),
-    Pattern("POSITION", ("add", "x", ("slice", ".table", {"dim": -2, "start": Either(0, None), "end": "_"})), "x .table", layout.position),
+    Pattern("EMBEDDING", ("embedding", ".table", "ids", "#padding"), "ids .table", layout.embedding),
+    Pattern("POSITION", ("add", "x", ("embedding", ".table", "@positions", "#padding")), "x .table", layout.position),
+    Pattern("POSITION", ("add", "x", ("slice", ".table", {"dim": -2, "start": "#first?", "end": "_"})), "x .table", layout.position),
+    Pattern("POSITION", ("add", "x", ("select", ".table", {"dim": -2, "index": "#row"})), "x .table", layout.position),
     Pattern("LINEAR", ("linear", "x", ".w", ".bias?"), "x .w", layout.product),
     Pattern("LINEAR", ("matmul|mm", "x", TRANSPOSED), "x .w", layout.product),
     Pattern("AFFINE", ("addmm", ".bias", "x", ".w"), "x .w .bias -", layout.rows),
@@ -144,6 +147,7 @@ PATTERNS = (
     Pattern("CROSS_ENTROPY", ("nll_loss|nll_loss_nd", ("log_softmax", "logits", -1, {"dtype": "_"}), "targets",
                               {"reduction": "#reduction", "ignore_index": "#ignored"}), "logits targets", layout.cross_entropy),
     Pattern("LOGP", ("gather", ("log_softmax", "logits", -1, {"dtype": "_"}), -1, "ids"), "logits ids", layout.gathered),
+    Pattern("POINTWISE", ("ne|not_equal", "ids", float(IGNORED)), "ids", layout.counts, when=layout.are_ids),
     Pattern("LOGP", ("logsumexp", "logits", [-1], {"keepdim": "_"}), "logits", layout.log_sum),
 )
 

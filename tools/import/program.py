@@ -48,7 +48,8 @@ def patterns_of(graph, node):
     for pattern in BY_KIND.get(kind_of(node), ()):
         found = match(graph, pattern.expression, node, Found())
         if found is not None and pattern.when(found.bound):
-            values = (value for name, value in found.bound.items() if name[0] not in ".#@%" and graph.input_of(value) is None)
+            values = (value for name, value in found.bound.items()
+                      if name[0] not in ".#@%" and (graph.ids_of(value) if name in ("ids", "targets") else graph.input_of(value)) is None)
             yield Match(pattern.make, list(values), pattern, found)
 
 
@@ -83,7 +84,7 @@ class Maker:
 
     def ids_of_logits(self, logits):
         """An input of ids that are targets of logits."""
-        found = [self.graph.input_of(match.found.bound.get("targets", match.found.bound.get("ids"))) for match in self.matches.values()
+        found = [self.graph.ids_of(match.found.bound.get("targets", match.found.bound.get("ids"))) for match in self.matches.values()
                  if match.pattern and match.pattern.row in ("CROSS_ENTROPY", "LOGP") and len(match.found.bound) > 1]
         found = [key for key in found if key is not None] + [key for key, each in self.graph.input.items() if each.source == "targets"]
         return next(iter(found), None)
@@ -228,6 +229,8 @@ def program_of(graph, scalings, shapes, may_be_usual=True):
             program.refusals = reason.reasons
     if not program.refusals:
         refuse_parts(program)
+    known = [values.get(graph.strip(each)) for each in graph.nodes[-1].args[0][-2:-1] if isinstance(each, torch.fx.Node)]
+    program.logits = next((value.output for value in known if value is not None and value.is_plain), None)
     return program
 
 

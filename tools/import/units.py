@@ -16,6 +16,7 @@ class Unit:
     ops: list[Op]
     takes: Output | None = None
     gives: Output | None = None
+    names: dict | None = None  # of values, in the description
 
     @property
     def prefix(self):

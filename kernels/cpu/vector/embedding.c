@@ -20,7 +20,7 @@ static size_t end_column(const struct pen_call *call, size_t past) {
 }
 
 /* dtable[tokens[r] - first] += dy[r]. The runtime checks tokens when it reads them; a token that
- * the table does not have adds nothing. */
+ * the table does not have, and the one before `padding`, add nothing. */
 static void embedding_dw_columns(const void *context, size_t thread, size_t first, size_t past) {
   const struct pen_call *call = context;
   const stored *dy = call->operand[0];
@@ -31,7 +31,7 @@ static void embedding_dw_columns(const void *context, size_t thread, size_t firs
   (void)thread;
   for (size_t r = 0; r < rows; r++) {
     const int64_t row = tokens[r] - call->dim[3];
-    if (row < 0 || row >= call->dim[2]) continue;
+    if (row < 0 || row >= call->dim[2] || tokens[r] + 1 == call->dim[4]) continue;
     float *to = dtable + (size_t)row * width;
     for (size_t i = first * COLUMNS; i < end; i += LANES) {
       const size_t n = width - i;
@@ -49,11 +49,11 @@ static size_t position_of(const int32_t *starts, size_t row, size_t sequence) {
   return row % sequence - (starts ? (size_t)starts[row] : 0);
 }
 
-/* y = x + table[position]; the rows of a sequence, or of a run of it, are adjacent */
+/* y = x + table[offset + position]; the rows of a sequence, or of a run of it, are adjacent */
 static void position_rows(const void *context, size_t thread, size_t first, size_t past) {
   const struct pen_call *call = context;
   const stored *x = call->operand[0];
-  const float *table = call->operand[1];
+  const float *table = (const float *)call->operand[1] + call->dim[8] * call->dim[1];
   const int32_t *starts = call->operand[2];
   stored *y = call->operand[3];
   const size_t width = (size_t)call->dim[1], sequence = (size_t)call->dim[2],
@@ -77,7 +77,7 @@ static void position_dw_columns(const void *context, size_t thread, size_t first
   const struct pen_call *call = context;
   const stored *dy = call->operand[0];
   const int32_t *starts = call->operand[1];
-  float *dtable = call->operand[2];
+  float *dtable = (float *)call->operand[2] + call->dim[5] * call->dim[1];
   const size_t rows = (size_t)call->dim[0], width = (size_t)call->dim[1],
                sequence = (size_t)call->dim[2], end = end_column(call, past);
   (void)thread;
