@@ -76,7 +76,8 @@ same = all(read["first"][24 * n:24 * n + 24] == read["h.2.z"][16 * 24 * n:16 * 2
 print(entries["first"]["shape"], entries["h.2.z"]["shape"], same)
 END_OF_OUTPUTS
 )" "[8, 1, 24] [8, 16, 24] True"
-ok "measured in blocks" "$gen" --blocks -o blocks.c losses.cfg
+ok "measured in blocks" build losses_blocks losses.cfg --blocks
+ok "without a file" ./losses_blocks measure --seconds 0.1 --output costs.json --quiet
 fails "more tokens than there are" 78 "model.sequence = 1: at least 2, the tokens that losses.json selects of" "$gen" --check -s model.sequence=1 losses.cfg
 
 # ---- a loss of each microbatch ----
