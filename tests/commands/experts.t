@@ -156,6 +156,7 @@ made doubled >"$scratch/made.json"
 # F and B of seven blocks take 10 and 20; with twice its rows F and I of the experts take 10 more each.
 one="-s pipeline.microbatches=1 --costs=$scratch/made.json"
 is "measured with doubled rows" "$(report makespan $one)" "$(awk 'BEGIN { printf "%.1f", 210 + .2 * 20 }')"
+is "and computed again" "$(report makespan $one -s memory.recompute=full)" "$(awk 'BEGIN { printf "%.1f", 270 + .2 * 30 }')"
 is "and of balanced rows" "$(report makespan $one -s costs.expert_imbalance=1)" 210.0
 made uneven >"$scratch/made.json"
 report makespan $one >/dev/null
