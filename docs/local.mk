@@ -4,6 +4,8 @@ EXTRA_DIST += \
   docs/complaints.md \
   docs/contracts.md \
   docs/design.md \
+  docs/examples/experts.cfg \
+  docs/examples/load.awk \
   docs/examples/penstock.sbatch \
   docs/examples/penstock.service \
   docs/examples/llama3_70b.cfg \

@@ -79,6 +79,7 @@ void pen_tables_each(const struct pen_plan *plan,
   if (plan->share_count) visit_table(&walk, PEN_SCHEMA_SHARE, plan->shares, plan->share_count);
   if (plan->router_loss_count)
     visit_table(&walk, PEN_SCHEMA_ROUTER_LOSS, plan->router_losses, plan->router_loss_count);
+  if (plan->router_count) visit_table(&walk, PEN_SCHEMA_ROUTER, plan->routers, plan->router_count);
   if (plan->pointwise_count)
     visit_table(&walk, PEN_SCHEMA_POINTWISE, plan->pointwise, plan->pointwise_count);
   for (uint32_t index = 0; index < plan->profile_count; index++)

@@ -156,6 +156,10 @@ static void write_plan(struct pen_c_writer *writer, const struct pen_plan *plan,
     pen_write_text(writer,
                    pen_text("  .router_loss_count = %" PRIu32 ",\n", plan->router_loss_count));
   }
+  if (plan->router_count) {
+    write_pointer(writer, "routers");
+    pen_write_text(writer, pen_text("  .router_count = %" PRIu32 ",\n", plan->router_count));
+  }
   if (plan->fallback_count)
     pen_write_text(writer, pen_text("  .fallbacks = fallbacks, .fallback_count = %" PRIu32 ",\n",
                                     plan->fallback_count));

@@ -307,6 +307,7 @@ static void write_table_head(struct pen_c_writer *writer, const struct pen_table
     pen_write_text(writer, "\n/* ======== shares of losses ======== */\n");
   if (index == PEN_SCHEMA_ROUTER_LOSS)
     pen_write_text(writer, "\n/* ======== losses of routers ======== */\n");
+  if (index == PEN_SCHEMA_ROUTER) pen_write_text(writer, "\n/* ======== routers ======== */\n");
   if (index == PEN_SCHEMA_POINTWISE)
     pen_write_text(writer, "\n/* ======== programs of element-wise operations ======== */\n");
   if (index == PEN_SCHEMA_MEMORY) pen_write_text(writer, "\n/* ======== ranks ======== */\n");

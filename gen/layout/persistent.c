@@ -376,33 +376,41 @@ static void place_outputs(const struct pen_layout_state *l, uint32_t rank, uint6
   plan->output_count = graph->output_count;
 }
 
-/* The stages that compute the losses of routers. */
-static void find_router_losses(const struct pen_layout_state *l, struct pen_router_loss *losses) {
-  for (uint32_t s = 0; s < l->partition->stage_count && l->plan->router_loss_count; s++) {
+/* The stages that have the routers of layers, and compute their losses. */
+static void find_routers(const struct pen_layout_state *l) {
+  struct pen_router *routers = (struct pen_router *)(uintptr_t)l->plan->routers;
+  struct pen_router_loss *losses = (struct pen_router_loss *)(uintptr_t)l->plan->router_losses;
+  for (uint32_t s = 0; s < l->partition->stage_count && l->plan->router_count; s++) {
     const struct pen_graph *graph = l->input->graph[s];
     for (size_t v = 0; v < graph->value_count; v++)
-      if (graph->value[v].role == PEN_ROLE_LOSS && graph->value[v].loss_row > 0)
-        losses[(graph->value[v].loss_row - 1) / 2].stage = s;
+      if (graph->value[v].role == PEN_ROLE_COUNTS) routers[graph->value[v].loss_row].stage = s;
   }
+  for (uint32_t n = 0; n < l->plan->router_loss_count; n++) losses[n].stage = routers[n].stage;
 }
 
-/* The loss table of a rank: of the last stage, or of layers whose routers have losses. */
+/* The loss table of a rank: of the last stage, or of layers whose routers have losses. Then the
+ * counts of its routers. */
 static void place_losses(const struct pen_layout_state *l, uint32_t rank, uint64_t *end) {
   const struct pen_partition *partition = l->partition;
   struct pen_plan *plan = l->plan;
   struct pen_router_loss *losses = (struct pen_router_loss *)(uintptr_t)plan->router_losses;
   const bool is_last = partition->rank_of[partition->stage_count - 1] == rank;
+  struct pen_router *routers = (struct pen_router *)(uintptr_t)plan->routers;
   bool has = is_last;
-  find_router_losses(l, losses);
+  uint64_t bytes = 0;
+  find_routers(l);
   for (uint32_t n = 0; n < plan->router_loss_count; n++)
     has = has || partition->rank_of[losses[n].stage] == rank;
-  if (!has) return;
-  uint64_t bytes = 0;
   const uint64_t row = (uint64_t)plan->loss_count * sizeof(double),
-                 table = allocate_persistent(end, pen_loss_entries(plan) * sizeof(double), &bytes);
+                 table =
+                     has ? allocate_persistent(end, pen_loss_entries(plan) * sizeof(double), &bytes)
+                         : UINT64_MAX;
   if (is_last) plan->loss_offset = table;
   for (uint32_t n = 0; n < plan->router_loss_count; n++)
     if (partition->rank_of[losses[n].stage] == rank) losses[n].offset = table + (1 + 2 * n) * row;
+  for (uint32_t n = 0; n < plan->router_count; n++)
+    if (partition->rank_of[routers[n].stage] == rank)
+      routers[n].offset = allocate_persistent(end, routers[n].experts * sizeof(double), &bytes);
 }
 
 /* After the receive region: first what other processes read or write (the copy of a tied weight,

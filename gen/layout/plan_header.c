@@ -125,6 +125,16 @@ static void set_router_losses(struct pen_plan *plan, const struct pen_topology *
   plan->router_losses = losses;
 }
 
+/* Likewise. */
+static void set_routers(struct pen_plan *plan, const struct pen_topology *t) {
+  struct pen_router *routers = pen_new((size_t)t->model_layers + 1, sizeof *routers);
+  for (uint32_t n = 0; n < t->model_layers && t->trains; n++)
+    if (pen_layer_has_experts(t, n))
+      routers[plan->router_count++] =
+          (struct pen_router){.layer = n, .experts = (uint32_t)t->model_experts};
+  plan->routers = routers;
+}
+
 struct pen_plan *pen_plan_header(const struct pen_topology *t,
                                  const struct pen_partition *partition) {
   const struct pen_family *family = pen_family_of(t);
@@ -174,6 +184,7 @@ struct pen_plan *pen_plan_header(const struct pen_topology *t,
     plan->no_texts = t->description->texts.refused;
   }
   set_router_losses(plan, t);
+  set_routers(plan, t);
   plan->packed = t->batch_packed;
   plan->loss_is_mean = t->model_loss == PEN_LOSS_CROSS_ENTROPY && plan->share_count == 0;
   plan->optimizer = optimizer_settings(t);

@@ -39,6 +39,7 @@ static uint32_t find_tensor(const struct rank_tables *t, const char *name) {
 
 static uint64_t persistent_offset(const struct pen_layout_state *l, const struct pen_graph *graph,
                                   const struct pen_value *value) {
+  if (value->role == PEN_ROLE_COUNTS) return l->plan->routers[value->loss_row].offset;
   if (pen_is_tied_head(graph, value->weight)) {
     const struct pen_tie *tie = &l->ties[value->weight - graph->tied];
     return value->role == PEN_ROLE_WEIGHT ? tie->value_offset : tie->gradient_offset;

@@ -4,7 +4,7 @@
  *     expert, weight = ROUTE(logits)
  *     for each slice:  sent = DISPATCH(x), slots = EXPERTS(sent), y = SUM_CHOICES(slots, y)
  *
- *     in training, if the router has losses: ROUTER_LOSS(logits, expert)
+ *     in training: ADD_CHOICES(expert), and, if the router has losses, ROUTER_LOSS(logits, expert)
  *
  * The first y is the addend. Each slice writes its rows of y, in the same memory. So the backward
  * runs the slices last first, and adds their gradients of weights in this order. */
@@ -58,11 +58,25 @@ struct routed {
   int64_t rows, width, part, choices, runs, experts;
 };
 
+/* How many layers before the block's have experts. */
+static uint32_t router_of(const struct pen_graph *graph) {
+  uint32_t router = 0;
+  for (uint32_t n = 0; n < graph->stages->block[graph->block].layer; n++)
+    router += pen_layer_has_experts(graph->topology, n);
+  return router;
+}
+
+static void append_counts(struct pen_graph *graph, const struct routed *r) {
+  const struct pen_op *op = pen_append_with_outputs(
+      graph, &graph->forward, PEN_OP_ADD_CHOICES, pen_local_name(graph, "choices"), &r->expert,
+      (int64_t[]){r->rows, r->experts, r->choices}, 3, PEN_ROLE_COUNTS);
+  graph->value[op->operand[1]].loss_row = router_of(graph);
+}
+
 /* Each layer has two rows of the loss table, after the model's. The losses of a step are means over
  * its microbatches, of all replicas. */
 static void append_losses(struct pen_graph *graph, uint32_t logits, uint32_t expert) {
   const struct pen_topology *t = graph->topology;
-  const uint32_t layer = graph->stages->block[graph->block].layer;
   const double share = 1.0 / (double)(t->pipeline_microbatches * t->data_parallel_replicas);
   struct pen_op *op = pen_append_with_outputs(
       graph, &graph->forward, PEN_OP_ROUTER_LOSS, pen_local_name(graph, "aux_loss"),
@@ -73,8 +87,7 @@ static void append_losses(struct pen_graph *graph, uint32_t logits, uint32_t exp
       5, PEN_ROLE_LOSS);
   op->real[0] = t->model_aux_loss > 0 ? t->model_aux_loss * share : 0;
   op->real[1] = t->model_z_loss > 0 ? t->model_z_loss * share : 0;
-  uint32_t row = 1;
-  for (uint32_t n = 0; n < layer; n++) row += 2 * pen_layer_has_experts(t, n);
+  const uint32_t row = 1 + 2 * router_of(graph);
   graph->value[op->operand[2]].loss_row = row;
   graph->value[op->operand[3]].loss_row = row + 1;
   pen_append_loss_gradient(graph, op, logits);
@@ -101,6 +114,7 @@ static struct routed route(struct pen_graph *graph, uint32_t x,
   struct pen_op *made = &graph->forward.op[graph->forward.count - 1];
   made->real[0] = t->model_router_scale > 0 ? t->model_router_scale : 1;
   r.weight = made->operand[3];
+  if (graph->training) append_counts(graph, &r);
   if (graph->training && pen_has_router_losses(t)) append_losses(graph, logits, r.expert);
   return r;
 }

@@ -20,7 +20,8 @@ enum pen_role {
   PEN_ROLE_CONSTANT,   /* computed once at start; values of the same name on one rank are one tensor
                         */
   PEN_ROLE_LOSS,
-  PEN_ROLE_CACHE, /* keys or values of a layer, kept from step to step */
+  PEN_ROLE_COUNTS, /* of a step, how often each expert of a layer is chosen */
+  PEN_ROLE_CACHE,  /* keys or values of a layer, kept from step to step */
 };
 
 /* What each member of a group of processes has of a value: all of it, a part of its elements,
@@ -35,7 +36,7 @@ struct pen_value {
   uint8_t dtype, role;
   uint64_t elements, bytes;
   uint32_t weight;   /* WEIGHT, GRADIENT: index into the stage's weights; else PEN_NONE */
-  uint32_t loss_row; /* LOSS: of the loss table (runtime/plan/plan.h) */
+  uint32_t loss_row; /* LOSS: of the loss table (runtime/plan/plan.h); COUNTS: of `routers` */
   uint32_t gradient; /* of a weight or its copy: the accumulator (PEN_NONE: frozen); of an
                         activation: the gradient that the loss computes */
   uint32_t copy;     /* of a weight: its copy in the dtype of the ops; PEN_NONE: it has none yet */

@@ -291,9 +291,9 @@ static const struct measured_block *find_block(const struct pen_measured_blocks 
 }
 
 /* What the backward of a stage runs again: of each segment all blocks but the last, whose own time
- * was measured. */
+ * was measured; `doubled`: with doubled rows where the file has them. */
 static double recomputed_time(const struct pen_measured_blocks *file, const struct pen_graph *graph,
-                              double forward) {
+                              double forward, bool doubled) {
   const struct pen_span *span = &graph->stages->span[graph->stage];
   const double flops = pen_program_flops(&graph->program[PEN_PROGRAM_F]);
   double time = 0;
@@ -301,7 +301,8 @@ static double recomputed_time(const struct pen_measured_blocks *file, const stru
   if (graph->recompute == PEN_RECOMPUTE_ATTENTION)
     return flops > 0 ? forward * pen_recomputed_flops(graph) / flops : 0;
   for (uint32_t b = span->first_block; b < span->past_last_block; b++) {
-    const struct measured_block *block = find_block(file, graph, b);
+    const struct measured_block *block = doubled ? find_routed(file, graph, b, true) : NULL;
+    if (!block) block = find_block(file, graph, b);
     bool last = b + 1 == span->past_last_block ||
                 (graph->recompute == PEN_RECOMPUTE_LAYER &&
                  !pen_same_unit(&graph->stages->block[b], &graph->stages->block[b + 1]));
@@ -326,6 +327,9 @@ static void find_doubling(const struct pen_measured_blocks *file, const struct p
     more[PEN_PROGRAM_W] += fmax(0, doubled->backward_weight - block->backward_weight);
     measured = true;
   }
+  if (measured)
+    more[PEN_PROGRAM_I] +=
+        fmax(0, recomputed_time(file, graph, 0, true) - recomputed_time(file, graph, 0, false));
   for (int p = 0; p <= PEN_PROGRAM_W && !measured; p++) {
     const double flops = pen_program_flops(&graph->program[p]);
     if (flops > 0) more[p] = value[p] * pen_expert_flops(&graph->program[p]) / flops;
@@ -357,7 +361,7 @@ struct pen_stage_cost pen_measured_blocks_cost(const struct pen_measured_blocks 
   }
   cost.shared =
       fmin(fmax(0, cost.backward_input + cost.backward_weight - backward), cost.backward_weight);
-  cost.backward_input += recomputed_time(file, graph, cost.forward);
+  cost.backward_input += recomputed_time(file, graph, cost.forward, false);
   add_imbalance(file, graph, &cost);
   return cost;
 }

@@ -26,7 +26,7 @@ static bool divides_shapes(const struct pen_topology *t, int64_t slice) {
 }
 
 bool pen_layer_has_experts(const struct pen_topology *t, uint32_t layer) {
-  bool has = layer >= t->model_dense_layers &&
+  bool has = has_experts(t) && layer >= t->model_dense_layers &&
              (t->model_expert_every == 0 || (layer + 1) % t->model_expert_every == 0);
   for (size_t i = 0; i < t->model_mlp_only.count; i++)
     has = has && t->model_mlp_only.value[i] != layer;

@@ -33,6 +33,13 @@ bool pen_check_outputs_frame(const struct pen_rank_context *context, uint32_t ac
  * write them. */
 bool pen_check_router_loss_rows(const struct pen_plan *plan, struct pen_problem *problem);
 bool pen_check_router_losses(const struct pen_rank_context *context);
+
+/* router_counts.c: the rows of a plan are of its stages; F counts the choices of each router of its
+ * stage where a profile trains, and no other program. pen_router_at(): the router of the rank whose
+ * counts are at an address; PEN_NONE: none are. */
+bool pen_check_router_rows(const struct pen_plan *plan, struct pen_problem *problem);
+bool pen_check_router_counts(const struct pen_rank_context *context);
+uint32_t pen_router_at(const struct pen_rank_context *context, uint64_t offset);
 /* persistent.c: weights, gradients, moments, losses and constants of a rank are in the persistent
  * part and do not overlap. */
 bool pen_check_persistent(const struct pen_rank_context *context);

@@ -37,6 +37,7 @@ libgen_a_SOURCES += \
   %reldir%/outputs.c \
   %reldir%/persistent.c \
   %reldir%/pointwise.c \
+  %reldir%/router_counts.c \
   %reldir%/split_logits.c \
   %reldir%/split_logits.h \
   %reldir%/split_collectives.c \

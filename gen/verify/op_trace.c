@@ -286,7 +286,7 @@ static bool trace_output(const struct op_context *s, const struct placed_operand
   struct pen_tracer *t = s->tracer;
   const struct pen_rank_context *b = t->context;
   int use = b->use[operand->tensor];
-  if (use == PEN_USE_CACHE) return true; /* cache.c */
+  if (use == PEN_USE_CACHE || use == PEN_USE_COUNTS) return true; /* cache.c, router_counts.c */
   if (declared->accumulates) {
     if (!check_addition(s, operand->tensor, use)) return false;
     if (use == PEN_USE_LOCAL || adds_again(s, operand->tensor, trace)) return true;

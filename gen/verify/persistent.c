@@ -181,6 +181,11 @@ static void add_constants_and_losses(const struct pen_rank_context *b, struct ra
       add_range(list, tensors[tensor].offset, tensors[tensor].bytes, tensors[tensor].name,
                 "constant");
   const uint64_t losses = pen_loss_table_offset(b->plan, b->profile, b->rank);
+  for (uint32_t n = 0; n < b->plan->router_count; n++) {
+    const struct pen_router *router = &b->plan->routers[n];
+    if (b->checked->rank_of[router->stage] == b->rank)
+      add_range(list, router->offset, router->experts * sizeof(double), "a router", "the choices");
+  }
   if (losses != UINT64_MAX)
     add_range(list, losses, pen_loss_entries(b->plan) * sizeof(double), "the loss table", "losses");
   if (b->memory->output_bytes)
@@ -376,6 +381,11 @@ bool pen_find_weights(struct pen_rank_context *b) {
   for (uint32_t index = 0; index < b->tables->tensor_count; index++) {
     uint8_t base = b->tables->tensors[index].base;
     if (base == PEN_BASE_PERSISTENT && !find_weight(b, index, address, address_count)) return false;
+    const uint32_t router =
+        base == PEN_BASE_PERSISTENT ? pen_router_at(b, b->tables->tensors[index].offset) : PEN_NONE;
+    if (router != PEN_NONE && b->use[index] == PEN_USE_LOCAL &&
+        b->tables->tensors[index].bytes == b->plan->routers[router].experts * sizeof(double))
+      b->use[index] = PEN_USE_COUNTS;
     if (base == PEN_BASE_CACHE) b->use[index] = PEN_USE_CACHE;
     if (base == PEN_BASE_UNSHARDED && !find_unsharded(b, index)) return false;
   }

@@ -13,7 +13,8 @@ enum pen_use {
   PEN_USE_SHARD, /* the rank's shard of a weight */
   PEN_USE_GRADIENT,
   PEN_USE_CONSTANT,
-  PEN_USE_CACHE /* keys or values (base CACHE) */
+  PEN_USE_CACHE, /* keys or values (base CACHE) */
+  PEN_USE_COUNTS /* the choices of a router */
 };
 
 struct pen_rank_context {

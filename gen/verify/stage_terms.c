@@ -186,8 +186,10 @@ static void forget_forward(struct pen_stage_terms *s) {
   while (s->forward_count) s->is_listed[s->forward[--s->forward_count]] = false;
 }
 
-/* Adds a value to the gradient of a weight; or to zeros, for one microbatch. */
+/* Adds a value to the gradient of a weight; or to zeros, for one microbatch. Counts of choices:
+ * router_counts.c. */
 static void accumulate(struct pen_stage_terms *s, uint32_t tensor, uint32_t value, uint32_t op) {
+  if (s->context->use[tensor] == PEN_USE_COUNTS) return;
   if (s->context->use[tensor] != PEN_USE_GRADIENT) {
     PEN_RESERVE(s->part_sum, s->part_sum_count + 1);
     s->part_sum[s->part_sum_count++] = (struct pen_contribution){tensor, value, op};

@@ -385,7 +385,7 @@ static bool check_rank(struct pen_rank_context *b) {
     if (!check_action_columns(b, index)) return false;
   return check_wait_norm(b) && pen_check_audit_memory(b) && pen_check_muon(b) &&
          pen_check_persistent(b) && pen_check_outputs(b) && pen_check_router_losses(b) &&
-         pen_check_cache(b);
+         pen_check_router_counts(b) && pen_check_cache(b);
 }
 
 /* The weights of the plan grouped by rank: those of each rank's first tensor rank. */

@@ -47,7 +47,8 @@ static bool check_counts(const struct pen_plan *plan, struct pen_problem *proble
     return pen_problem_note(problem, PEN_NONE, PEN_NONE,
                             "%u groups of texts are in flight: there are 1 to %d",
                             plan->generated_groups, PEN_GROUPS_MAX);
-  if (!pen_check_router_loss_rows(plan, problem)) return false;
+  if (!pen_check_router_rows(plan, problem) || !pen_check_router_loss_rows(plan, problem))
+    return false;
   for (uint32_t index = 0; index < plan->profile_count; index++) {
     const struct pen_profile *profile = &plan->profiles[index];
     if (profile->microbatch_count == 0 || profile->microbatch_count > plan->loss_count)

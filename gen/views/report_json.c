@@ -308,7 +308,7 @@ static json_t *fallbacks_json(const struct pen_plan *plan, const double *makespa
 /* By an op of a layer of experts; NULL: there is none. */
 static json_t *experts_json(const struct pen_report *report) {
   for (uint32_t rank = 0; rank < report->plan->rank_count; rank++) {
-    const struct pen_op *op = pen_rank_experts(&report->plan->profiles[0].ranks[rank]);
+    const struct pen_op *op = pen_experts_of(&report->plan->profiles[0].ranks[rank], PEN_NONE);
     if (!op) continue;
     const int64_t rows = op->dim[0], part = op->dim[1], choices = op->dim[2], experts = op->dim[5];
     return PEN_JSON({"rows", json_integer(part)}, {"rows_balanced", json_integer(rows * choices)},

@@ -1,7 +1,8 @@
-/* route.cu: ROUTE, ROUTE_DX, COUNT_CHOICES and ROUTER_LOSS. Launch: a warp for each row, whose
- * scores are in shared memory; ROUTER_LOSS: before it a thread for each expert of a run, after it a
- * block that adds the losses of rows. Sums: a lane adds every 32nd in rising order, then warp_sum;
- * over choices they rise. A route that is no number of an expert makes the row's gradient NaN. */
+/* route.cu: ROUTE, ROUTE_DX, COUNT_CHOICES, ADD_CHOICES and ROUTER_LOSS. Launch: a warp for each
+ * row, whose scores are in shared memory; ROUTER_LOSS: before it a thread for each expert of a run,
+ * after it a block that adds the losses of rows. Sums: a lane adds every 32nd in rising order, then
+ * warp_sum; over choices they rise. A route that is no number of an expert makes the row's gradient
+ * NaN. */
 #include <math.h>
 
 #include "kernels/cuda/serial_sum.cuh"
@@ -186,13 +187,14 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 /* A thread for each expert. */
+template <typename T>
 __global__ void __launch_bounds__(THREADS)
-    count(float *counts, const int32_t *expert, int64_t choices, int experts) {
+    count(T *counts, const int32_t *expert, int64_t choices, int experts) {
   const int own = (int)(blockIdx.x * THREADS + threadIdx.x);
   if (own >= experts) return;
   int sum = 0;
   for (int64_t i = 0; i < choices; i++) sum += expert[i] == own;
-  counts[own] += (float)sum;
+  counts[own] += (T)sum;
 }
 
 /* ---- ROUTER_LOSS: see kernels/cpu/vector/router.c ---- */
@@ -273,11 +275,15 @@ void pen_cuda_route_dx(const struct pen_call *call) {
              (const int32_t *)call->operand[2], (const float *)call->operand[3], call->dim[0], of);
 }
 
-void pen_cuda_count_choices(const struct pen_call *call) {
-  PEN_LAUNCH(count, dim3((unsigned)ceiling(call->dim[1], THREADS)), dim3(THREADS), 0, call->stream,
-             (float *)call->operand[1], (const int32_t *)call->operand[0],
+template <typename T>
+static void count_choices(const struct pen_call *call) {
+  PEN_LAUNCH(count<T>, dim3((unsigned)ceiling(call->dim[1], THREADS)), dim3(THREADS), 0,
+             call->stream, (T *)call->operand[1], (const int32_t *)call->operand[0],
              call->dim[0] * call->dim[2], (int)call->dim[1]);
 }
+
+void pen_cuda_count_choices(const struct pen_call *call) { count_choices<float>(call); }
+void pen_cuda_add_choices(const struct pen_call *call) { count_choices<double>(call); }
 
 void pen_cuda_router_loss(const struct pen_call *call) {
   const int64_t rows = call->dim[0], experts = call->dim[1], runs = call->dim[3];

@@ -155,10 +155,10 @@ static bool nccl_publish(struct pen_transport *transport) {
   if (transport->actions.all_gather &&
       pen_group_size(plan, PEN_DATA) > 1) { /* the sum is over all entries then */
     zero_entries(transport, 0, own);
-    for (uint32_t row = 0; row < pen_loss_rows(plan); row++) {
-      const size_t losses = own + pen_entry_count(plan) + (size_t)row * plan->loss_count;
-      if (!pen_has_losses(plan, transport->profile, row, pen_transport_self(transport))) {
-        zero_entries(transport, losses, losses + plan->loss_count);
+    for (uint32_t row = 0; row < pen_stats_rows(plan); row++) {
+      const size_t entry = own + pen_stats_row_first(plan, row);
+      if (!pen_has_stats_row(plan, transport->profile, row, pen_transport_self(transport))) {
+        zero_entries(transport, entry, entry + pen_stats_row_entries(plan, row));
       }
     }
     zero_entries(transport, past_own, pen_step_stats_first(plan, pen_group_size(plan, PEN_DATA)));

@@ -106,6 +106,7 @@ struct pen_progress {
   _Atomic uint64_t step;    /* optimizer steps, from 1 */
   _Atomic uint64_t targets; /* of the step; 0: it has neither loss nor norm */
   _Atomic double loss, norm, learning_rate, tokens_per_second, step_seconds, left_s;
+  _Atomic double expert_load; /* 0: the plan has no experts */
 };
 
 /* The report of a lost rank: see control/failure_report.h. */

@@ -47,6 +47,32 @@ struct pen_router_losses pen_step_stats_router_losses(const struct pen_plan *pla
   return (struct pen_router_losses){.aux = sum[0], .z = sum[1]};
 }
 
+double pen_step_stats_choices(const struct pen_plan *plan, const double *stats, uint32_t router,
+                              uint32_t expert) {
+  const uint64_t entry = pen_stats_row_first(plan, pen_loss_rows(plan) + router) + expert;
+  double sum = 0;
+  for (uint32_t d = 0; d < pen_group_size(plan, PEN_DATA); d++) {
+    sum += stats[pen_step_stats_first(plan, d) + entry];
+  }
+  return sum;
+}
+
+struct pen_expert_load pen_step_stats_load(const struct pen_plan *plan, const double *stats) {
+  struct pen_expert_load load = {0, 0};
+  for (uint32_t r = 0; r < plan->router_count; r++) {
+    const uint32_t experts = plan->routers[r].experts;
+    double sum = 0, most = 0;
+    for (uint32_t e = 0; e < experts; e++) {
+      const double choices = pen_step_stats_choices(plan, stats, r, e);
+      sum += choices;
+      most = choices > most ? choices : most;
+      load.idle += choices <= 0;
+    }
+    load.greatest = fmax(load.greatest, most * experts / sum);
+  }
+  return load;
+}
+
 struct pen_evaluated pen_evaluated_of(const struct pen_plan *plan, double sum, uint64_t targets,
                                       uint64_t steps) {
   const double mean = sum / (double)targets, loss = plan->loss_is_mean ? mean : sum / (double)steps;

@@ -34,6 +34,19 @@ struct pen_router_losses {
 struct pen_router_losses pen_step_stats_router_losses(const struct pen_plan *plan,
                                                       const double *stats);
 
+/* Of a training step: how often a router has chosen an expert, in all microbatches and replicas,
+ * exactly. */
+double pen_step_stats_choices(const struct pen_plan *plan, const double *stats, uint32_t router,
+                              uint32_t expert);
+
+/* Of a training step: the greatest over the routers of the choices of an expert over the mean of
+ * the router's; and the experts of all routers that none has chosen. */
+struct pen_expert_load {
+  double greatest;
+  uint64_t idle;
+};
+struct pen_expert_load pen_step_stats_load(const struct pen_plan *plan, const double *stats);
+
 /* Of an evaluation whose losses add up to `sum`, over so many targets, at least one, and steps: its
  * loss, which of a plan whose loss is a sum is one step's, as training logs it; and its perplexity,
  * which is of the mean over the targets where they are tokens. */

@@ -104,7 +104,7 @@ static void json_inputs(struct pen_writer *out, const struct pen_plan *plan) {
 static const struct pen_op *find_experts(const struct pen_plan *plan) {
   const struct pen_op *op = NULL;
   for (uint32_t rank = 0; rank < plan->rank_count && op == NULL; rank++) {
-    op = pen_rank_experts(&plan->profiles[0].ranks[rank]);
+    op = pen_experts_of(&plan->profiles[0].ranks[rank], PEN_NONE);
   }
   return op;
 }

@@ -91,28 +91,10 @@ static uint64_t stage_parameters(const struct pen_plan *plan, uint32_t stage) {
   return count;
 }
 
-/* The experts of a token in a stage; 0: it has none. */
-static int64_t stage_choices(const struct pen_plan *plan, uint32_t stage) {
-  const struct pen_rank_program *rank = &plan->profiles[0].ranks[0];
-  for (uint32_t p = 0; p < rank->program_count; p++) {
-    const struct pen_program *program = &rank->programs[p];
-    for (uint32_t i = 0; i < program->op_count && program->stage == stage; i++) {
-      const struct pen_op *op = &rank->ops[program->first_op + i];
-      if (op->kind == PEN_OP_EXPERTS) {
-        return op->dim[2];
-      }
-    }
-  }
-  return 0;
-}
-
-/* Those of the deployment. */
-static int64_t deployed_choices(const struct pen_plan *plan) {
-  int64_t choices = 0;
-  for (uint32_t stage = 0; stage < plan->measured[0].stage_count && choices == 0; stage++) {
-    choices = stage_choices(&plan->measured[0], stage);
-  }
-  return choices;
+/* The experts of a token in a stage, or in any; 0: it has none. */
+static int64_t choices_of(const struct pen_plan *plan, uint32_t stage) {
+  const struct pen_op *op = pen_experts_of(&plan->profiles[0].ranks[0], stage);
+  return op == NULL ? 0 : op->dim[2];
 }
 
 static json_t *ms_json(double value) { return json_real(value > 0 ? value : 0); }
@@ -147,21 +129,16 @@ static json_t *block_json(struct pen_block_times *without, struct pen_block_time
   return object;
 }
 
-static bool is_doubled(const struct pen_plan *plan, int64_t deployed) {
-  const struct pen_op *op = pen_rank_experts(&plan->profiles[0].ranks[0]);
-  return op != NULL && op->dim[2] != deployed;
-}
-
 /* Of a plan with twice as many experts a token only the blocks that have them. */
 static json_t *blocks_json(const struct costs *costs) {
   json_t *blocks = json_array();
-  const int64_t deployed = deployed_choices(costs->plan);
+  const int64_t deployed = choices_of(&costs->plan->measured[0], PEN_NONE);
   for (uint32_t m = 0; m + 1 < costs->plan->measured_count; m += 2) {
     const struct pen_plan *plan = costs->times[m].plan;
     for (uint32_t stage = 0; plan != NULL && stage < plan->stage_count; stage++) {
-      const int64_t choices = stage_choices(plan, stage);
+      const int64_t choices = choices_of(plan, stage);
       const char *routes = choices == 0 ? NULL : choices == deployed ? "balanced" : "doubled";
-      if (choices != 0 || !is_doubled(plan, deployed)) {
+      if (choices != 0 || choices_of(plan, PEN_NONE) == deployed) {
         json_array_append_new(blocks,
                               block_json(&costs->times[m], &costs->times[m + 1], stage, routes));
       }

@@ -262,10 +262,10 @@ static void apply_step_stats(struct pen_control_sync *sync,
       memcpy(&to[entry], &from[entry], pen_tensor_count(&plan->weights[w]) * sizeof *to);
     }
   }
-  for (uint32_t row = 0; row < pen_loss_rows(plan); row++) {
-    if (pen_has_losses(plan, &plan->profiles[0], row, message->rank)) {
-      const size_t losses = first + pen_entry_count(plan) + (size_t)row * plan->loss_count;
-      memcpy(&to[losses], &from[losses], plan->loss_count * sizeof *to);
+  for (uint32_t row = 0; row < pen_stats_rows(plan); row++) {
+    if (pen_has_stats_row(plan, &plan->profiles[0], row, message->rank)) {
+      const size_t entry = first + pen_stats_row_first(plan, row);
+      memcpy(&to[entry], &from[entry], pen_stats_row_entries(plan, row) * sizeof *to);
     }
   }
 }

@@ -138,10 +138,10 @@ static void publish_stats(struct pen_vm *vm, uint64_t run_step) {
              pen_tensor_count(&plan->weights[vm->weights[i]]) * sizeof *stats);
     }
   }
-  for (uint32_t row = 0; row < pen_loss_rows(plan); row++) {
-    if (pen_has_losses(plan, vm->profile, row, vm->endpoint->global)) {
-      const size_t losses = pen_entry_count(plan) + (size_t)row * plan->loss_count;
-      memcpy(stats + losses, from + losses, plan->loss_count * sizeof *stats);
+  for (uint32_t row = 0; row < pen_stats_rows(plan); row++) {
+    if (pen_has_stats_row(plan, vm->profile, row, vm->endpoint->global)) {
+      const size_t entry = pen_stats_row_first(plan, row);
+      memcpy(stats + entry, from + entry, pen_stats_row_entries(plan, row) * sizeof *stats);
     }
   }
   pen_endpoint_publish(vm->endpoint, run_step);

@@ -153,8 +153,10 @@ static void find_known_sums(struct pen_vm *vm) {
  */
 static const struct pen_action *find_adds_before(const struct pen_vm *vm) {
   const struct pen_action *audited = vm->audit->action, *action = audited;
+  const bool counts = audited->kind == PEN_F; /* choices of routers */
   while (action-- > vm->program->actions) {
-    if (action->stage == audited->stage && (action->kind == PEN_B || action->kind == PEN_W)) {
+    if (action->stage == audited->stage &&
+        (counts ? action->kind == PEN_F : action->kind == PEN_B || action->kind == PEN_W)) {
       return action;
     }
   }

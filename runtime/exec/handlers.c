@@ -128,7 +128,7 @@ static void publish_losses(const struct pen_vm *vm, uint32_t row) {
   const struct pen_plan *plan = vm->plan;
   const bool computed = row == 0 || vm->profile->kind == PEN_TRAIN;
   const uint32_t count = computed ? vm->profile->microbatch_count : 0;
-  double *losses = own_stats(vm) + pen_entry_count(plan) + (size_t)row * plan->loss_count;
+  double *losses = own_stats(vm) + pen_stats_row_first(plan, row);
   if (count > 0) {
     vm->device->copy(losses, vm->arena + pen_loss_row_offset(plan, row), count * sizeof *losses,
                      vm->streams.compute);
@@ -139,10 +139,25 @@ static void publish_losses(const struct pen_vm *vm, uint32_t row) {
   }
 }
 
+/* The choices of a router of the rank, of which the next step has none yet. */
+static void publish_choices(const struct pen_vm *vm, uint32_t row) {
+  const struct pen_router *router = &vm->plan->routers[row - pen_loss_rows(vm->plan)];
+  const size_t bytes = router->experts * sizeof(double);
+  if (pen_has_stats_row(vm->plan, vm->profile, row, vm->endpoint->global)) {
+    vm->device->copy(own_stats(vm) + pen_stats_row_first(vm->plan, row), vm->arena + router->offset,
+                     bytes, vm->streams.compute);
+  }
+  vm->device->zero(vm->arena + router->offset, bytes, vm->streams.compute);
+}
+
 static bool publish_stats(struct pen_vm *vm, const struct pen_action *action) {
   (void)action;
-  for (uint32_t row = 0; row < pen_loss_rows(vm->plan); row++) {
-    if (pen_has_losses(vm->plan, vm->profile, row, vm->endpoint->global)) {
+  for (uint32_t row = 0; row < pen_stats_rows(vm->plan); row++) {
+    if (row >= pen_loss_rows(vm->plan)) {
+      if (vm->profile->stages[pen_stats_row_stage(vm->plan, row)].rank == vm->rank) {
+        publish_choices(vm, row);
+      }
+    } else if (pen_has_stats_row(vm->plan, vm->profile, row, vm->endpoint->global)) {
       publish_losses(vm, row);
     }
   }

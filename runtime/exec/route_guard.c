@@ -11,7 +11,7 @@ static const struct routes {
     [PEN_OP_ROUTE_DX] = {2, 0, 2, 1},      [PEN_OP_DISPATCH] = {1, 0, 3, 6},
     [PEN_OP_EXPERTS] = {1, 0, 2, 5},       [PEN_OP_EXPERTS_DX] = {2, 0, 2, 5},
     [PEN_OP_SUM_CHOICES] = {1, 0, 3, 6},   [PEN_OP_ROUTER_LOSS] = {1, 0, 2, 1},
-    [PEN_OP_COUNT_CHOICES] = {0, 0, 2, 1},
+    [PEN_OP_COUNT_CHOICES] = {0, 0, 2, 1}, [PEN_OP_ADD_CHOICES] = {0, 0, 2, 1},
 };
 
 struct guard {

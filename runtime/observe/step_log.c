@@ -35,6 +35,7 @@ struct step_report {
   uint64_t last_epoch; /* that of its last window, which each step tells; 0: without a file */
   double loss, norm, learning_rate, step_ms, tokens_per_second;
   struct pen_router_losses router;
+  struct pen_expert_load load;
 };
 
 /* Whether it is what the command prints to, as /dev/stdout is: what is there may be its own. */
@@ -147,9 +148,10 @@ void pen_log_must_be_whole(const struct pen_log *log) {
   }
 }
 
-/* `,"aux_loss":0.0102,"z_loss":0.0031`: those that the plan has. Returns the bytes used. */
-static size_t write_router_losses(char *text, size_t bytes, const struct pen_plan *plan,
-                                  const struct step_report *report) {
+/* `,"aux_loss":0.0102,"z_loss":0.0031,"expert_load":1.62,"idle_experts":0`: those that the plan
+ * has. Returns the bytes used. */
+static size_t write_routers(char *text, size_t bytes, const struct pen_plan *plan,
+                            const struct step_report *report) {
   char aux[32], z[32];
   size_t used = 0;
   pen_json_mean(aux, sizeof aux, report->losses, report->router.aux);
@@ -159,6 +161,13 @@ static size_t write_router_losses(char *text, size_t bytes, const struct pen_pla
   }
   if (plan->router_loss_count > 0 && plan->router_losses[0].z > 0) {
     used += (size_t)snprintf(text + used, bytes - used, ",\"z_loss\":%s", z);
+  }
+  if (report->load.greatest > 0) {
+    char load[32];
+    pen_json_number(load, sizeof load, report->load.greatest);
+    used +=
+        (size_t)snprintf(text + used, bytes - used, ",\"expert_load\":%s,\"idle_experts\":%" PRIu64,
+                         load, report->load.idle);
   }
   return used;
 }
@@ -188,7 +197,7 @@ static void write_line(struct pen_log *log, const struct step_report *report, ui
       "{\"step\":%" PRIu64 ",\"loss\":%s,\"grad_norm\":%s,\"lr\":%s,\"tokens\":%" PRIu64
       "%s,\"step_ms\":%s,\"tokens_per_second\":%s%s%s",
       report->step, loss, norm, rate, report->tokens, samples, ms, speed, skipped, epoch);
-  used += write_router_losses(line + used, room - used, log->plan, report);
+  used += write_routers(line + used, room - used, log->plan, report);
   if (log->peak_ms > 0) {
     char mfu[32];
     pen_json_number(mfu, sizeof mfu, log->peak_ms / report->step_ms);
@@ -313,6 +322,7 @@ static void publish_progress(const struct pen_log *log, const struct step_report
   atomic_store_explicit(&to->norm, report->norm, memory_order_relaxed);
   atomic_store_explicit(&to->learning_rate, report->learning_rate, memory_order_relaxed);
   atomic_store_explicit(&to->tokens_per_second, report->tokens_per_second, memory_order_relaxed);
+  atomic_store_explicit(&to->expert_load, report->load.greatest, memory_order_relaxed);
   atomic_store_explicit(&to->step_seconds, report->step_ms / 1e3, memory_order_relaxed);
   atomic_store_explicit(&to->left_s, (double)(log->steps - log->reported) * log->smooth_ms / 1e3,
                         memory_order_relaxed);
@@ -360,6 +370,7 @@ static void report_step(struct pen_log *log, const double *stats) {
   log->smooth_ms = log->reported == 0 ? step_ms : 0.9 * log->smooth_ms + 0.1 * step_ms;
   log->reported++;
   if (log->trains) {
+    report.load = pen_step_stats_load(plan, stats);
     count_skipped(log, &report, pen_step_stats_diverged(plan, stats, losses));
   }
   const bool again = step <= log->logged_step; /* made again after a restart */

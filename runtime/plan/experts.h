@@ -4,11 +4,16 @@
 
 #include "runtime/plan/plan.h"
 
-/* The first op of a rank that multiplies by experts, whose dims say how many there are and how rows
- * are divided (kernels/ops.def); null: it has none. */
-static inline const struct pen_op *pen_rank_experts(const struct pen_rank_program *program) {
-  for (uint32_t i = 0; i < program->op_count; i++)
-    if (program->ops[i].kind == PEN_OP_EXPERTS) return &program->ops[i];
+/* The first op of a stage of a rank, or with PEN_NONE of any, that multiplies by experts, whose
+ * dims say how many there are and how rows are divided (kernels/ops.def); null: it has none. */
+static inline const struct pen_op *pen_experts_of(const struct pen_rank_program *rank,
+                                                  uint32_t stage) {
+  for (uint32_t p = 0; p < rank->program_count; p++) {
+    const struct pen_program *program = &rank->programs[p];
+    for (uint32_t i = program->first_op; i < program->first_op + program->op_count; i++)
+      if (rank->ops[i].kind == PEN_OP_EXPERTS && (stage == PEN_NONE || program->stage == stage))
+        return &rank->ops[i];
+  }
   return NULL;
 }
 

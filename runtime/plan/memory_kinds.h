@@ -22,9 +22,7 @@ static inline const char *pen_memory_kind_name(enum pen_memory_kind kind) {
 static inline uint64_t pen_memory_kind_bytes(const struct pen_plan *plan, uint32_t rank,
                                              enum pen_memory_kind kind) {
   const struct pen_rank_memory *memory = &plan->memory[rank];
-  const uint64_t losses = pen_loss_table_offset(plan, &plan->profiles[0], rank) != UINT64_MAX
-                              ? pen_aligned(pen_loss_entries(plan) * sizeof(double))
-                              : 0;
+  const uint64_t losses = pen_loss_bytes(plan, &plan->profiles[0], rank);
   const uint64_t bytes[] = {
 #define PEN_MEMORY_KIND(name, bytes, meaning) bytes,
 #include "runtime/plan/memory_kinds.def"

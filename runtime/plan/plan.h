@@ -268,7 +268,9 @@ struct pen_forecast {
  * sum of squares or the largest magnitude, written by the owner), then the loss table: rows of
  * loss_count f64, one a microbatch (0 past the microbatches of the profile). Row 0 has the loss,
  * written by the rank of the last stage; then each layer of `router_losses` has two, written by the
- * rank of its stage, and 0 unless the profile trains. Every rank can read them after WAIT_NORM. */
+ * rank of its stage, and 0 unless the profile trains. After the loss table each of `routers` has
+ * one f64 an expert, written by the rank of its stage: the choices of the step, 0 unless the
+ * profile trains. Every rank can read them after WAIT_NORM. */
 
 /* The tables. */
 #define PEN_TABLE(tag, kind, name, rows, meaning) struct pen_##tag {

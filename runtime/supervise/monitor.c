@@ -28,7 +28,7 @@ enum { TEXT_BYTES = 4096 };
 /* What a metrics file says. Prometheus has no other word for a number that there is not than NaN.
  */
 struct values {
-  double step, loss, tokens_per_second, step_seconds, sent_bytes, restarts, slow_ranks;
+  double step, loss, tokens_per_second, step_seconds, expert_load, sent_bytes, restarts, slow_ranks;
 };
 
 static const struct metric {
@@ -41,6 +41,10 @@ static const struct metric {
      offsetof(struct values, tokens_per_second)},
     {"penstock_step_seconds", "gauge", "Time of the last step.",
      offsetof(struct values, step_seconds)},
+    {"penstock_expert_load", "gauge",
+     "Tokens of the fullest expert of the last step over the mean of its layer, NaN without "
+     "experts.",
+     offsetof(struct values, expert_load)},
     {"penstock_sent_bytes_total", "counter",
      "Bytes that all ranks have sent by messages and collectives since the run began.",
      offsetof(struct values, sent_bytes)},
@@ -60,10 +64,14 @@ static void read_progress(struct values *values, const struct pen_run *run) {
     values->loss = atomic_load(&progress->targets) > 0 ? atomic_load(&progress->loss) : (double)NAN;
     values->tokens_per_second = atomic_load(&progress->tokens_per_second);
     values->step_seconds = atomic_load(&progress->step_seconds);
+    values->expert_load = atomic_load(&progress->expert_load);
   } while (version % 2 != 0 || atomic_load(&progress->version) != version);
   if (version == 0) { /* no step has ended */
     values->step = (double)run->first_step;
     values->loss = NAN;
+  }
+  if (values->expert_load <= 0) {
+    values->expert_load = NAN;
   }
 }
 

@@ -49,6 +49,25 @@ mixtral one        $slices
 mixtral two        $slices -s pipeline.ranks=2 -s memory.recompute=full -s memory.audit=true
 END_RUNS
 
+# ---- the load of experts ----
+# same_load NAME OTHER: their logs have the same of each step, and some.
+loads() { log_field "$scratch/$1.log" expert_load && log_field "$scratch/$1.log" idle_experts; }
+same_load() {
+  loads "$1" >"$scratch/load" && loads "$2" >"$scratch/other.load" && test "$(grep -c '^[0-9]' "$scratch/load")" -eq 6 && cmp "$scratch/load" "$scratch/other.load"
+}
+while read -r one others; do
+  for other in $others; do ok "$other: the load of experts of $one" same_load "$one" "$other"; done
+done <<END_RUNS
+qwen3_moe_one        qwen3_moe_threads qwen3_moe_audited
+qwen3_moe_bf16_one   qwen3_moe_bf16_two
+qwen3_moe_data_one   qwen3_moe_weights
+qwen3_moe_summed_one qwen3_moe_summed
+qwen3_moe_split_one  qwen3_moe_split
+qwen3_moe_mixed_one  qwen3_moe_mixed_two
+qwen3_moe_balanced_one qwen3_moe_balanced_v
+updated_spread_one   updated_spread_two
+END_RUNS
+
 # ---- losses of routers ----
 # router_losses RUN: those of its log.
 router_losses() { log_field "$scratch/$1.log" aux_loss && log_field "$scratch/$1.log" z_loss; }
@@ -104,10 +123,11 @@ fails "other experts" 65 "model.layers.0.mlp.gate.weight" "$scratch/fewer" eval 
 
 # ---- routers ----
 cp "$scratch/trained" "$scratch/level"
-put_router 0 '\000\000\000\000' "$scratch/level"
+for layer in 0 1; do put_router $layer '\000\000\000\000' "$scratch/level"; done
 ok "all tokens at the same experts: scored" "$scratch/qwen3_moe_one" score --data "$scratch/data.bin" --init "$scratch/level" --output "$scratch/level.scores" --quiet
 ok "which changes scores (the test can tell)" sh -c "! cmp -s '$scratch/level.scores' '$scratch/slices.scores'"
 ok "trained" "$scratch/qwen3_moe_threads" train --data "$scratch/data.bin" --init "$scratch/level" --steps 3 --quiet --log "$scratch/level.log" --checkpoint "$scratch/level.ckpt"
+is "three experts of each layer have all tokens" "$(log_field "$scratch/level.log" expert_load | head -n 1 | cut -c1-6) $(log_field "$scratch/level.log" idle_experts | head -n 1)" "2.6666 10"
 cp "$scratch/trained" "$scratch/huge"
 put_router 0 '\346\261\141\177' "$scratch/huge"
 fails "logits that are not finite" 79 "" "$scratch/qwen3_moe_one" train --data "$scratch/data.bin" --init "$scratch/huge" --steps 5 --max-skipped 2 --log "$scratch/huge.log" --checkpoint "$scratch/huge.ckpt"
@@ -136,6 +156,7 @@ made doubled >"$scratch/made.json"
 # F and B of seven blocks take 10 and 20; with twice its rows F and I of the experts take 10 more each.
 one="-s pipeline.microbatches=1 --costs=$scratch/made.json"
 is "measured with doubled rows" "$(report makespan $one)" "$(awk 'BEGIN { printf "%.1f", 210 + .2 * 20 }')"
+is "and computed again" "$(report makespan $one -s memory.recompute=full)" "$(awk 'BEGIN { printf "%.1f", 270 + .2 * 30 }')"
 is "and of balanced rows" "$(report makespan $one -s costs.expert_imbalance=1)" 210.0
 made uneven >"$scratch/made.json"
 report makespan $one >/dev/null

@@ -49,6 +49,8 @@ case_of bf16 ofi -s model.dtype=bf16 -s pipeline.schedule=gpipe
 case_of tied two -s model.tie_embeddings=true -s pipeline.schedule=looped_bfs -s pipeline.stages_per_rank=2
 replicas="-s pipeline.ranks=2 -s data_parallel.replicas=2 -s pipeline.microbatches=4"
 case_of replicas "two four" $replicas
+case_of experts two $replicas -s model.family=qwen3_moe -s model.experts=4 -s model.experts_per_token=2 -s model.moe_ffn=24
+is "and the same load of experts" "$(log_field "$scratch/experts.two.log" expert_load)" "$(log_field "$scratch/experts.shm.log" expert_load)"
 case_of optimizer ofi $replicas -s data_parallel.shard=optimizer
 case_of weights "two four" $replicas -s data_parallel.shard=weights -s pipeline.schedule=zero_bubble_v -s pipeline.stages_per_rank=2
 case_of weights16 four $replicas -s data_parallel.shard=weights -s model.dtype=bf16

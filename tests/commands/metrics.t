@@ -13,7 +13,7 @@ make_tokens data.bin 20000
 ok "a plan" build two model.cfg
 value() { sed -n "s/^$2 //p" "$1"; }
 same_number() { echo "$1 $2" | awk '{ d = $1 - $2; exit !(NF == 2 && d * d <= 1e-18 * $1 * $1) }'; }
-names='penstock_step penstock_loss penstock_tokens_per_second penstock_step_seconds penstock_sent_bytes_total penstock_restarts_total penstock_slow_ranks'
+names='penstock_step penstock_loss penstock_tokens_per_second penstock_step_seconds penstock_expert_load penstock_sent_bytes_total penstock_restarts_total penstock_slow_ranks'
 
 mkdir out
 ok "a run" ./two train --data data.bin --quiet --steps 5 --log log --metrics out/metrics
@@ -50,7 +50,7 @@ is "no temporary file remains" "$(ls out)" metrics
 ln -s out/metrics link
 ./two train --data data.bin --quiet --metrics link &
 run=$!
-whole() { test "$(wc -l <out/metrics)" -eq 21; }
+whole() { test "$(wc -l <out/metrics)" -eq 24; }
 rises() { # the step rises, and each reading is whole
   rises_first=$(value out/metrics penstock_step) rises_tries=0
   while test $rises_tries -lt 2400 && whole && test "$(value out/metrics penstock_step)" -le $((rises_first + 3)); do

@@ -132,6 +132,7 @@ mistral     -s model.window=5
 gemma3_text -s model.window=5 -s model.layers=6
 qwen3_moe   -s model.experts=5 -s model.experts_per_token=2 -s model.moe_ffn=24 -s expert_parallel.rows=8 -s model.aux_loss=0.1 -s model.z_loss=0.01
 END
+is "and the same load of experts" "$(log_field "$scratch/qwen3_moe_cuda.log" expert_load)" "$(log_field "$scratch/qwen3_moe_cpu.log" expert_load)"
 
 # Inputs that a safetensors file has by name: values of two ops, and ids.
 cat >"$scratch/digits.cfg" <<END

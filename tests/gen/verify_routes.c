@@ -176,6 +176,39 @@ static bool bias_updated_otherwise(struct broken_plan *p) {
   return false;
 }
 
+/* ---- choices of a step ---- */
+
+TAKES(choices_of_another, "expert", false, PEN_OP_ADD_CHOICES)
+TAKES(choices_exchanged, "counts", true, PEN_OP_ADD_CHOICES)
+
+/* In the place of an op of any program of the rank. */
+static bool choices_twice(struct broken_plan *p) {
+  const struct pen_op *counts = OP_OF(p, PEN_OP_ADD_CHOICES);
+  if (!counts) return false;
+  const struct pen_program *program = &p->tables->programs[draw(p->seed, p->tables->program_count)];
+  const uint32_t other = next_of_kind(p, program->first_op, PEN_OP_DISPATCH);
+  if (other != PEN_NONE) ops_of(p)[other] = *counts;
+  return other != PEN_NONE;
+}
+
+static struct pen_router *router_row(struct broken_plan *p) {
+  return WRITABLE(struct pen_router, &p->plan->routers[draw(p->seed, p->plan->router_count)]);
+}
+
+static bool choices_elsewhere(struct broken_plan *p) {
+  router_row(p)->offset += draw(p->seed, 2) ? sizeof(double) : PEN_ALIGNMENT_BYTES;
+  return true;
+}
+static bool router_of_another_stage(struct broken_plan *p) {
+  router_row(p)->stage += draw(p->seed, 2) ? 1 : UINT32_MAX;
+  return true;
+}
+static bool router_of_more(struct broken_plan *p) { return ++router_row(p)->experts; }
+static bool router_left_out(struct broken_plan *p) {
+  p->plan->router_count--;
+  return true;
+}
+
 /* ---- losses of routers ---- */
 
 TAKES(losses_of_another, draw(p->seed, 2) ? "logits" : "expert", false, PEN_OP_ROUTER_LOSS)
@@ -318,6 +351,21 @@ static const struct defect defects[] = {
     {"choices of another router are counted", counts_of_another, {FORWARD, BYTES}},
     {"counts of two routers exchanged", counts_exchanged, {FORWARD, BYTES}},
     {"a bias that another optimizer updates", bias_updated_otherwise, {"moments"}},
+    {"choices of another router are added", choices_of_another, {"kept: "}},
+    {"choices of two routers exchanged", choices_exchanged, {"kept: "}},
+    {"choices are added again", choices_twice, {"kept: ", FORWARD, BYTES, "writes "}},
+    {"choices in another place",
+     choices_elsewhere,
+     {"kept: ", "overlap", "is not aligned", "is persistent, but"}},
+    {"a router of another stage",
+     router_of_another_stage,
+     {"kept: ", "overlap", "outside the persistent part", "is persistent, but"}},
+    {"a router of more experts",
+     router_of_more,
+     {"kept: ", "overlap", "is persistent, but", "device control block"}},
+    {"a router is left out",
+     router_left_out,
+     {"kept: ", "is persistent, but", "device control block"}},
     {"losses of another router", losses_of_another, {FORWARD, BYTES}},
     {"gradients of two routers' losses", losses_back_exchanged, {FORWARD, BYTES}},
     {"losses of two routers exchanged", losses_exchanged, {"kept: ", "second time", BYTES}},

@@ -486,6 +486,7 @@ const struct op_case op_cases[] = {
     {PEN_OP_ROUTE_DX, {1203, 61, 5}, {1}, 61, 0, 0, FOR_THREADS},
     {PEN_OP_ROUTER_LOSS, {12, 37, 3, 4}, {0.5, 0.25}, 37, 0, 0, FOR_CONTRACT},
     {PEN_OP_COUNT_CHOICES, {9, 37, 3}, {0}, 37, 4e-6, 1, FOR_CONTRACT | FOR_CUDA},
+    {PEN_OP_ADD_CHOICES, {9, 37, 3}, {0}, 37, 4e-6, 1, FOR_CONTRACT | FOR_CUDA},
     {PEN_OP_COUNT_CHOICES, {700, 300, 8}, {0}, 300, 4e-6, 1, FOR_CUDA},
     {PEN_OP_ROUTER_LOSS, {9, 37, 3, 1, 1}, {0.5, 0}, 37, 0, 0, FOR_CONTRACT},
     {PEN_OP_DISPATCH, {9, 21, 9, 2, 3, 0, 5}, {0}, 5, 0, 0, FOR_CONTRACT},

@@ -10,7 +10,8 @@ from read_log import kind_of
 
 STEP_VALUES = {"loss": "train/loss", "grad_norm": "train/grad_norm", "lr": "train/lr", "tokens_per_second": "train/tokens_per_second",
                "step_ms": "train/step_ms", "skipped": "train/skipped", "epoch": "train/epoch", "mfu": "train/mfu",
-               "aux_loss": "train/aux_loss", "z_loss": "train/z_loss"}
+               "aux_loss": "train/aux_loss", "z_loss": "train/z_loss", "expert_load": "train/expert_load",
+               "idle_experts": "train/idle_experts"}
 EVALUATION_VALUES = {"eval_loss": "eval/loss", "eval_perplexity": "eval/perplexity"}
 RANKS_MAX = 64  # whose memory is a value each
 NAME_MAX = 40  # characters of a prompt in a name

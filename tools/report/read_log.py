@@ -12,7 +12,7 @@ KINDS_MAX = 64
 # an evaluation, without targets has neither loss nor norm); False: a whole number.
 STEP_FIELDS = {"step": False, "loss": True, "grad_norm": True, "lr": True, "tokens": False, "step_ms": True,
                "tokens_per_second": True}
-SOME_FIELDS = ("mfu", "aux_loss", "z_loss")  # numbers that a step may have
+SOME_FIELDS = ("mfu", "aux_loss", "z_loss", "expert_load", "idle_experts")  # numbers that a step may have
 EVALUATION_FIELDS = {"step": False, "eval_loss": True}
 OF_TARGETS = ("loss", "grad_norm")
 EVENT_FIELDS = {"restart": {"from_step": False, "seconds": True}, "slow": {"rank": False, "ratio": True, "since_step": False},

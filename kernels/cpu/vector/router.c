@@ -1,5 +1,6 @@
-/* router.c: ROUTER_LOGITS, ROUTE and their gradients, and ROUTER_LOSS. The products are the
- * project's own, in f32, whatever library multiplies others: a row depends on no other row. */
+/* router.c: ROUTER_LOGITS, ROUTE and their gradients, counts of choices, and ROUTER_LOSS. The
+ * products are the project's own, in f32, whatever library multiplies others: a row depends on no
+ * other row. */
 #include <math.h>
 
 #include "kernels/cpu/threads.h"
@@ -255,6 +256,13 @@ void PEN_NAME(route_dx)(const struct pen_call *call) {
 void PEN_NAME(count_choices)(const struct pen_call *call) {
   const int32_t *expert = call->operand[0];
   float *counts = call->operand[1];
+  for (int64_t i = 0; i < call->dim[0] * call->dim[2]; i++) counts[expert[i]]++;
+}
+
+/* Of f64, over the microbatches of a step. */
+void PEN_NAME(add_choices)(const struct pen_call *call) {
+  const int32_t *expert = call->operand[0];
+  double *counts = call->operand[1];
   for (int64_t i = 0; i < call->dim[0] * call->dim[2]; i++) counts[expert[i]]++;
 }
 
