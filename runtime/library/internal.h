@@ -49,9 +49,6 @@ void pen_client_end(struct pen_session *session);
 /* Before a call: 0, or what the ranks have ended with. */
 int pen_client_begin(struct pen_session *session);
 
-/* The same for a call, of that name, that is for ranks of one host (64). */
-int pen_client_begin_alone(struct pen_session *session, const char *call);
-
 /* Writes a request and waits for the answer: its status. */
 int pen_client_ask(struct pen_session *session, enum pen_request request);
 

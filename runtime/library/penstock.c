@@ -102,27 +102,24 @@ int pen_session_evaluate(struct pen_session *session, const struct pen_samples *
 
 int pen_session_score(struct pen_session *session, const struct pen_samples *samples,
                       uint32_t count, double *log_probabilities, uint64_t score_count) {
-  const uint64_t wanted = session->mailbox->score_count;
-  unsigned char *all = (unsigned char *)session->mailbox;
-  int status = pen_client_begin_alone(session, "score");
+  struct pen_mailbox *mailbox = session->mailbox;
+  const uint64_t wanted = mailbox->score_count;
+  int status = pen_client_begin(session);
   if (status == 0 && wanted == 0) {
     return pen_client_fail(session, PEN_CLIENT_USAGE, "score: the model %s",
-                           session->mailbox->text_limit == 0
-                               ? "is no language model"
-                               : "has another loss than the cross-entropy of texts");
+                           mailbox->text_limit == 0 ? "is no language model"
+                                                    : "has no input with a target of each token");
   }
   if (status == 0 && score_count != wanted) {
     return pen_client_fail(session, PEN_CLIENT_USAGE,
                            "score: %" PRIu64 " log-probabilities, and there are %" PRIu64,
                            score_count, wanted);
   }
-  for (uint64_t i = 0; i < 2 * wanted && status == 0; i++) {
-    ((double *)(all + session->mailbox->scores_offset))[i] = NAN;
-  }
   if (status == 0) {
-    status = request_with(session, samples, count, PEN_SAMPLES_OF_EVALUATION, PEN_REQUEST_EVALUATE);
+    pen_mailbox_clear(mailbox, mailbox->scores_offset, 2 * wanted * sizeof(double));
+    status = request_with(session, samples, count, PEN_SAMPLES_OF_SCORES, PEN_REQUEST_SCORE);
   }
-  const double *found = (const double *)(all + session->mailbox->scored_offset);
+  const double *found = (const double *)((const unsigned char *)mailbox + mailbox->scored_offset);
   for (uint64_t i = 0; i < wanted && status == 0; i++) {
     log_probabilities[i] = 0.0 - found[i]; /* not -0 */
   }
@@ -187,7 +184,7 @@ const char *pen_session_weight(const struct pen_session *session, uint32_t index
 /* Sets which weight a request is of. */
 static int find_weight(struct pen_session *session, const char *name, uint64_t count) {
   struct pen_mailbox *mailbox = session->mailbox;
-  const int status = pen_client_begin_alone(session, "weights");
+  const int status = pen_client_begin(session);
   char shown[PEN_SHOWN_BYTES];
   uint32_t w = 0;
   if (status != 0) {
@@ -214,6 +211,7 @@ int pen_session_read_weight(struct pen_session *session, const char *name, float
                             uint64_t count) {
   int status = find_weight(session, name, count);
   if (status == 0) {
+    pen_mailbox_clear(session->mailbox, session->mailbox->values_offset, count * sizeof *values);
     status = pen_client_ask(session, PEN_REQUEST_READ_WEIGHT);
   }
   if (status == 0) {

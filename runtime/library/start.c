@@ -96,14 +96,6 @@ int pen_client_begin(struct pen_session *session) {
   return session->ended;
 }
 
-int pen_client_begin_alone(struct pen_session *session, const char *call) {
-  const int status = pen_client_begin(session);
-  return status != 0 || session->mailbox->host_count < 2
-             ? status
-             : pen_client_fail(session, PEN_CLIENT_USAGE, "%s: not with ranks on several hosts",
-                               call);
-}
-
 static void send(struct pen_session *session, enum pen_request request) {
   session->mailbox->request = request;
   session->requested++;

@@ -1,6 +1,6 @@
 #!/bin/sh
 # library_python.t: the loop of the README by tools/python/penstock.py has the losses of train; errors have train's status and message; a loop of
-# GRPO by two libraries raises its reward.
+# GRPO raises its reward.
 . "${top_srcdir:-.}/tests/support/lib.sh"
 find_python 'import numpy' "${PYTHON:-python3}" || skip_all "no Python with numpy here: set PEER"
 cd "$scratch" || exit 99
@@ -77,7 +77,7 @@ is "with their results" "$(cat found)" "64 penstock: --steps: not with a library
 65 penstock: samples: input tokens: 2 samples, and a step reads 4
 0.5"
 
-# ---- GRPO, by the libraries of two models with the same weights ----
+# ---- GRPO, and what the same model with cross entropy scores ----
 cp "$top_srcdir/tests/models/grpo_small.json" policy.json
 "$python" - <<'END'
 import json
@@ -100,6 +100,29 @@ END
 }
 ok "a policy" described policy 2
 ok "the same model with cross entropy" described texts 1
+cat >scores.py <<'END'
+import numpy, penstock
+
+random = numpy.random.default_rng(1)
+tokens, taken = random.integers(0, 32, (2, 16, 16))
+taken[:, 3::4] = -100
+samples = {"idx": tokens, "taken": taken}
+with penstock.open("libpenstock-policy.so", seed=7) as policy, penstock.open("libpenstock-texts.so", seed=7) as texts:
+    wanted = texts.score(samples)
+    assert (numpy.isnan(wanted) == (taken < 0)).all() and policy.samples("score") == 256
+    for given in (samples, {**samples, "mask": numpy.zeros((1, 1))}):  # what only the loss reads may be anything
+        assert policy.score(given).tobytes() == wanted.tobytes()
+    one, two = (run.generate(tokens[:2, :4], 12, temperature=1) for run in (policy, texts))
+    assert [text.tolist() for text in one] == [text.tolist() for text in two]
+    for given in ({"idx": tokens}, {**samples, "masks": taken}):
+        try:
+            policy.score(given)
+        except penstock.Error as error:
+            print(error)
+END
+"$python" scores.py >found 2>&1
+is "a policy scores and generates as with cross entropy" "$? $(cat found)" "0 penstock: samples: input taken: missing; I64 [samples, 16] is wanted
+penstock: samples: tensor masks: not an input of the model, which are idx, taken, old, reference, advantage, mask"
 "$python" "$top_srcdir/tests/commands/library_grpo.py" >rewards 2>&1
 is "the loop ends" $? 0
 ok "its reward rises" awk 'NR <= 5 { first += $1 / 5 } NR > 20 { last += $1 / 5 } END { print "# from " first " to " last; exit !(NR == 25 && last > first + 0.4) }' rewards
