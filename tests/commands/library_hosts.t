@@ -9,7 +9,7 @@ case $support in /*) ;; *) support=$PWD/$support ;; esac
 
 prepare_hosts 2 32 48 16
 cd "$scratch" || exit 99
-sed -i 's/ranks = 4; microbatches = 8/ranks = 2; microbatches = 4/' llama.cfg
+sed -i 's/ranks = 4; microbatches = 8/ranks = 2; microbatches = 4/; s/vocab = [0-9]*/vocab = 9001/' llama.cfg # weights in several parts
 make_tokens data.bin 1000
 { head -c 1024 data.bin && printf 'A\0' && tail -c +1027 data.bin; } >other.bin # another token in the first step
 ok "one host: a plan" build one llama.cfg
@@ -24,7 +24,7 @@ cd "$1" || exit 99
 for i in 1 2; do
   shift
   {
-    on "host$i" sh -c "exec timeout 300 ./two.loop $1 --seed 7" >"out.$i" 2>"err.$i"
+    on "host$i" sh -c "exec timeout 300 ${TRACED:+$TRACED.$i} ./two.loop $1 --seed 7" >"out.$i" 2>"err.$i"
     echo $? >"status.$i"
   } &
 done
@@ -48,6 +48,13 @@ for file in model.safetensors optimizer.safetensors; do
   ok "the $file of one host" cmp one.saved/latest/$file two.saved/latest/$file
   ok "the $file of train" cmp one.ckpt/latest/$file two.saved/latest/$file
 done
+if has_strace; then
+  TRACED="strace -f -o trace" callers "data.bin $inputs 10esg ''" "data.bin $inputs 10esgo ''"
+  is "both end under strace" "$statuses" "0 0 "
+  for host in 1 2; do no_memory "host$host" trace.$host 10; done
+else
+  skip "no memory in steps, evaluations, scores and texts" "no strace here"
+fi
 callers "data.bin $inputs 1l two.again" "data.bin $inputs 1l two.again"
 is "both load" "$statuses" "0 0 "
 matches "and have the same state" "$(cat err.1)" "evaluated $(sed -n 's/^evaluated //p' err.2)"
