@@ -8,9 +8,11 @@
  * extents that a function returns are the session's until it is loaded or closed.
  *
  * Functions return 0, or what the command train would exit with (docs/contracts.md section 10): 64
- * for a mistake of the caller, 65 for samples that do not fit, 66 for what is absent, 73 and 74 for
- * what cannot be created or written, 75 for a lost rank, 79 for divergence. pen_session_message()
- * says why, in the words of train. A session whose ranks have ended returns the same again. */
+ * for a mistake of the caller, such as a null pointer, or a call of a process that the one which
+ * has opened the session has forked, 65 for samples that do not fit, 66 for what is absent, 73 and
+ * 74 for what cannot be created or written, 75 for a lost rank, 79 for divergence.
+ * pen_session_message() says why, in the words of train. A session whose ranks have ended returns
+ * the same again. */
 #ifndef PENSTOCK_H
 #define PENSTOCK_H
 
@@ -80,7 +82,8 @@ struct pen_generated {
 PEN_API int pen_session_open(const struct pen_library *library, const char *const *options,
                              struct pen_session **session, char message[PEN_SESSION_MESSAGE_BYTES]);
 
-/* Ends the ranks and releases the session. Saves nothing. */
+/* Ends the ranks and releases the session; in a process that the caller has forked only that. Null
+ * does nothing. Saves nothing. */
 PEN_API void pen_session_close(struct pen_session *session);
 
 /* Why the last call has returned a status; after 0 the last warning of the ranks, or "". */
@@ -151,7 +154,8 @@ PEN_API int pen_session_write_weight(struct pen_session *session, const char *na
  * another run has locked it. */
 PEN_API int pen_session_save(struct pen_session *session, const char *folder);
 
-/* Starts the ranks anew, with the same options, from the latest checkpoint in FOLDER, as train
+/* Starts the ranks anew, with the same options, whose paths are from the folder that was current
+ * when the session was opened, from the latest checkpoint in FOLDER, as train
  * --checkpoint FOLDER --resume does; also after a rank was lost. A learning rate that was set
  * stays. 66: there is no such folder; the session is unchanged. Another status: its ranks have
  * ended; it may be loaded again. */

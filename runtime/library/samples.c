@@ -143,9 +143,27 @@ static void copy_samples(const struct pen_session *session, const struct pen_sam
   }
 }
 
+static int check_pointers(struct pen_session *session, const struct pen_samples *samples,
+                          uint32_t count) {
+  int status = count > 0 ? pen_client_given(session, PEN_CALLER_SAMPLES, "inputs", samples) : 0;
+  for (uint32_t i = 0; i < count && status == 0; i++) {
+    const struct pen_samples *of = &samples[i];
+    if (of->name == NULL || of->dtype == NULL || of->dim == NULL || of->data == NULL) {
+      status = pen_client_fail(session, PEN_CLIENT_USAGE,
+                               PEN_CALLER_SAMPLES ": the input at index %" PRIu32
+                                                  ": name, dtype, dim or data is a null pointer",
+                               i);
+    }
+  }
+  return status;
+}
+
 int pen_client_give(struct pen_session *session, const struct pen_samples *samples, uint32_t count,
                     enum pen_samples_use use) {
-  const int status = check_samples(session, samples, count, use);
+  int status = check_pointers(session, samples, count);
+  if (status == 0) {
+    status = check_samples(session, samples, count, use);
+  }
   if (status == 0) {
     copy_samples(session, samples, count, use);
   }

@@ -141,6 +141,15 @@ is "calls have their results, and what does not fit is refused" "$(cat called)" 
 65 penstock: weights: tensor none: the model has none of that name
 73 penstock: $scratch/calls/first: another run saves there; step 0 is not saved, training continues
 65 penstock: samples: input idx: element 1 of sample 1 is 1048576: ids from 0 to 96
+64 penstock: the session is a null pointer
+64 penstock: samples: inputs: a null pointer
+64 penstock: samples: the input at index 0: name, dtype, dim or data is a null pointer
+64 penstock: step: result: a null pointer
+64 penstock: evaluate: result: a null pointer
+64 penstock: generate: generation: a null pointer
+64 penstock: weights: name: a null pointer
+64 penstock: save: no folder is named
+forked 64
 rate 0
 64 penstock: learning rate -1: a number from 0 on
 rate 0.01 step 2
