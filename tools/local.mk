@@ -61,13 +61,15 @@ install-data-local:
 EXTRA_DIST += %reldir%/penstock-build.in
 EXTRA_DIST += %reldir%/bundle.sh %reldir%/deb.sh %reldir%/demo.sh %reldir%/tokens/inputs.py %reldir%/tokens/tokens_hf.py %reldir%/tokens_hf.py
 
+# What the commands in Python share.
+COMMAND_LINE_FILES = %reldir%/report/command_line.py %reldir%/report/failure.py
 # penstock-report is one file that Python runs: an archive of these.
 REPORT_FILES = \
+  $(COMMAND_LINE_FILES) \
   %reldir%/report/__main__.py \
   %reldir%/report/command.py \
   %reldir%/report/compare.py \
   %reldir%/report/curves.py \
-  %reldir%/report/failure.py \
   %reldir%/report/memory.py \
   %reldir%/report/page.py \
   %reldir%/report/read_log.py \
@@ -85,7 +87,7 @@ LOG_FILES = \
   %reldir%/log/to_tensorboard.py \
   %reldir%/log/to_wandb.py
 LOG_SHARED_FILES = \
-  %reldir%/report/failure.py \
+  $(COMMAND_LINE_FILES) \
   %reldir%/report/read_log.py \
   %reldir%/report/reading.py
 EXTRA_DIST += $(LOG_FILES)
@@ -126,10 +128,10 @@ EXTRA_DIST += $(IMPORT_FILES)
 if PYTHON_FOUND
 bin_SCRIPTS += penstock-report penstock-log penstock-chat penstock-import
 endif
-penstock-chat: $(CHAT_FILES) %reldir%/report/failure.py %reldir%/report/pack.py
-	$(AM_V_GEN)$(PYTHON) -B $(srcdir)/%reldir%/report/pack.py $@ $(PACKAGE_VERSION) $(addprefix $(srcdir)/,$(CHAT_FILES) %reldir%/report/failure.py)
-penstock-import: $(IMPORT_FILES) %reldir%/report/failure.py %reldir%/report/pack.py
-	$(AM_V_GEN)$(PYTHON) -B $(srcdir)/%reldir%/report/pack.py $@ $(PACKAGE_VERSION) $(addprefix $(srcdir)/,$(IMPORT_FILES) %reldir%/report/failure.py)
+penstock-chat: $(CHAT_FILES) $(COMMAND_LINE_FILES) %reldir%/report/pack.py
+	$(AM_V_GEN)$(PYTHON) -B $(srcdir)/%reldir%/report/pack.py $@ $(PACKAGE_VERSION) $(addprefix $(srcdir)/,$(CHAT_FILES) $(COMMAND_LINE_FILES))
+penstock-import: $(IMPORT_FILES) $(COMMAND_LINE_FILES) %reldir%/report/pack.py
+	$(AM_V_GEN)$(PYTHON) -B $(srcdir)/%reldir%/report/pack.py $@ $(PACKAGE_VERSION) $(addprefix $(srcdir)/,$(IMPORT_FILES) $(COMMAND_LINE_FILES))
 penstock-log: $(LOG_FILES) $(LOG_SHARED_FILES) %reldir%/report/pack.py
 	$(AM_V_GEN)$(PYTHON) -B $(srcdir)/%reldir%/report/pack.py $@ $(PACKAGE_VERSION) $(addprefix $(srcdir)/,$(LOG_FILES) $(LOG_SHARED_FILES))
 penstock-report: $(REPORT_FILES) %reldir%/report/pack.py

@@ -2,7 +2,7 @@
  * command that runs its ranks: one shared memory file.
  *
  *     | struct pen_mailbox | the samples of a step, by input | names and extents of the weights |
- *     | values of one weight | scores of an evaluation, twice | texts, and their tokens |
+ *     | values of one weight | scores of a step, twice | texts, and their tokens |
  *     | names and extents of the outputs | outputs of a step |
  *
  * The library makes it with the first part, and starts the command train, which lengthens it by
@@ -19,13 +19,14 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "base/message.h"
 #include "runtime/base/futex_counter.h"
 #include "runtime/plan/plan.h"
 
 /* The first word: another version of the layout is another number. */
-#define PEN_MAILBOX_VERSION UINT64_C(0x70656e6d61696c03)
+#define PEN_MAILBOX_VERSION UINT64_C(0x70656e6d61696c04)
 
 enum {
   PEN_MAILBOX_INPUTS_MAX = 64,
@@ -36,6 +37,7 @@ enum {
 enum pen_request {
   PEN_REQUEST_STEP,
   PEN_REQUEST_EVALUATE,
+  PEN_REQUEST_SCORE,
   PEN_REQUEST_GENERATE,
   PEN_REQUEST_SAVE,
   PEN_REQUEST_READ_WEIGHT,
@@ -44,7 +46,12 @@ enum pen_request {
 };
 
 /* What samples are for: the steps of a profile read so many. */
-enum pen_samples_use { PEN_SAMPLES_OF_STEP, PEN_SAMPLES_OF_EVALUATION, PEN_SAMPLES_USES };
+enum pen_samples_use {
+  PEN_SAMPLES_OF_STEP,
+  PEN_SAMPLES_OF_EVALUATION,
+  PEN_SAMPLES_OF_SCORES,
+  PEN_SAMPLES_USES
+};
 
 /* An input of the model. */
 struct pen_mailbox_input {
@@ -56,6 +63,7 @@ struct pen_mailbox_input {
   uint64_t elements; /* of a sample */
   uint64_t limit;    /* ids are below; 0: any */
   bool may_ignore;   /* its ids may be PEN_IGNORED_TARGET */
+  bool scored;       /* scores read it, too */
   uint64_t offset;   /* of sample 0, in the mailbox */
   uint32_t given;    /* by the caller for this step: one of `serving` */
 };
@@ -102,14 +110,13 @@ struct pen_mailbox {
   uint64_t bytes;                     /* of the whole, when the first answer has come */
   uint64_t samples[PEN_SAMPLES_USES]; /* 0: the model reads none, or has no such steps */
   uint32_t rank_count;                /* of the command */
-  uint32_t host_count;                /* of the plan */
   uint32_t input_count;
   struct pen_mailbox_input inputs[PEN_MAILBOX_INPUTS_MAX];
   uint32_t weight_count;
   uint64_t weights_offset; /* of the struct pen_mailbox_weight [weight_count] */
   uint64_t values_offset;  /* of the values of one weight */
   uint64_t scores_offset;  /* of the scores: f64 -ln p of each target that counts */
-  uint64_t score_count;    /* of an evaluation: [samples][tokens]; 0: the model has none */
+  uint64_t score_count;    /* of one request: [samples][tokens]; 0: the model has none */
   uint64_t scored_offset;  /* of those of the last one: the first or second half */
   uint64_t text_limit;     /* texts of a generation, at most; 0: the model makes none */
   uint64_t text_tokens;    /* tokens of a text, at most, with its prompt */
@@ -139,6 +146,18 @@ struct pen_mailbox *pen_mailbox_take(int *argc, char ***argv);
 /* In the command, before it forks: makes the mailbox that long. Returns all of it, mapped again, to
  * the end of the process; ranks write the first part through either mapping. Fails (71). */
 unsigned char *pen_mailbox_lengthen(struct pen_mailbox *mailbox, uint64_t bytes);
+
+/* Whether a use reads an input. */
+static inline bool pen_mailbox_reads(const struct pen_mailbox_input *input,
+                                     enum pen_samples_use use) {
+  return use != PEN_SAMPLES_OF_SCORES || input->scored;
+}
+
+/* In the caller, before ranks write results there of which each host has a part: all ones, not a
+ * number where nothing is written. */
+static inline void pen_mailbox_clear(struct pen_mailbox *mailbox, uint64_t offset, uint64_t bytes) {
+  memset((unsigned char *)mailbox + offset, 0xff, bytes);
+}
 
 /* Where the next part may begin. */
 static inline uint64_t pen_mailbox_aligned(uint64_t bytes) {

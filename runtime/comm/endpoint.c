@@ -133,6 +133,30 @@ bool pen_endpoint_barrier(struct pen_endpoint *endpoint) {
   return going;
 }
 
+static void give_part(struct pen_rank_state *self, uint64_t offset, uint64_t bytes) {
+  const uint64_t parts = atomic_load(&self->parts);
+  self->part[parts % 2] = (struct pen_mailbox_part){
+      offset, bytes < PEN_MAILBOX_PART_BYTES ? bytes : PEN_MAILBOX_PART_BYTES};
+  atomic_store(&self->parts, parts + 1);
+}
+
+/* A barrier is passed when the others have arrived; the one after it, when they have got what was
+ * given before it. */
+bool pen_endpoint_give_all(struct pen_endpoint *endpoint, uint64_t offset, uint64_t bytes,
+                           bool gives) {
+  bool going = true;
+  if (endpoint->plan->host_count < 2) {
+    return true;
+  }
+  for (uint64_t at = 0; at < bytes && going; at += PEN_MAILBOX_PART_BYTES) {
+    if (gives) {
+      give_part(endpoint->self, offset + at, bytes - at);
+    }
+    going = pen_endpoint_barrier(endpoint);
+  }
+  return going && pen_endpoint_barrier(endpoint);
+}
+
 uint32_t pen_endpoint_compare_plans(struct pen_endpoint *endpoint, bool *aborted) {
   memcpy(endpoint->self->digest, endpoint->plan->digest, PEN_DIGEST_BYTES);
   *aborted = !pen_endpoint_barrier(endpoint);

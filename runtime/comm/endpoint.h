@@ -62,6 +62,12 @@ bool pen_endpoint_begin_step(struct pen_endpoint *endpoint, uint64_t step);
 /* Blocks until every rank has called it. Between steps only. */
 bool pen_endpoint_barrier(struct pen_endpoint *endpoint);
 
+/* Between steps, by all ranks alike: what those that `gives` have written of so many bytes of the
+ * library's mailbox comes to all hosts. Every caller has made the bytes all ones before. Bytes and
+ * offset are multiples of 4. */
+bool pen_endpoint_give_all(struct pen_endpoint *endpoint, uint64_t offset, uint64_t bytes,
+                           bool gives);
+
 /* At a step's end: publishes endpoint->timing as that of step `step` of the run. */
 void pen_endpoint_publish_timing(struct pen_endpoint *endpoint, uint64_t step);
 

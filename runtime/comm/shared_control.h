@@ -87,6 +87,14 @@ struct pen_asked {
   uint64_t samples;       /* a checksum of them */
 };
 
+/* A part of the library's mailbox that a rank has written for the callers of all hosts. */
+struct pen_mailbox_part {
+  uint64_t offset, bytes;
+};
+
+/* Bytes of a part, at most. */
+enum { PEN_MAILBOX_PART_BYTES = 1 << 18 };
+
 /* The state of a rank, written by that rank and read by the watchdog, the dashboard and the other
  * ranks: the words of shared_control.def. */
 struct pen_rank_state {
@@ -178,6 +186,8 @@ struct pen_shared {
   size_t *receive_region_offset;          /* [process_count], into memory; page aligned */
   uint32_t process_count;
   struct pen_results results;
+  unsigned char *mailbox; /* of the library (runtime/base/mailbox.h), whole; null: there is none */
+  uint64_t mailbox_bytes;
   int changed;                     /* with several hosts: an eventfd, which wakes the thread of
                                       control/control_tcp.h; else -1 */
   struct pen_rank_set local;       /* whose processes map this memory: of one command */

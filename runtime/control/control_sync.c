@@ -7,6 +7,7 @@
 #include "runtime/base/check.h"
 #include "runtime/comm/step_stats.h"
 #include "runtime/control/failure_report.h"
+#include "runtime/plan/losses.h"
 #include "runtime/storage/checkpoint_tensors.h"
 
 /* Copies of the words at one time. They are compared byte by byte: padding is always zero. */
@@ -105,11 +106,23 @@ size_t pen_control_sync_bytes(const struct pen_control_sync *sync, uint32_t kind
       [PEN_MESSAGE_CHECKSUMS] = checksum_bytes(sync->plan),
       [PEN_MESSAGE_SAMPLED] = PEN_PROMPTS_MAX * sizeof(uint32_t),
       [PEN_MESSAGE_RESULTS] = sync->shared->results.block_bytes,
+      [PEN_MESSAGE_PART] = sync->shared->mailbox == NULL ? 0 : PEN_MAILBOX_PART_BYTES,
       [PEN_MESSAGE_RUN] = sizeof(struct run_copy),
       [PEN_MESSAGE_FAILURE] = PEN_FAILURE_LINE_BYTES,
       [PEN_MESSAGE_REQUESTS] = sizeof(struct request_copy),
   };
   return kind > PEN_MESSAGE_START && kind < PEN_MESSAGE_KINDS ? bytes[kind] : SIZE_MAX;
+}
+
+bool pen_control_sync_fits(const struct pen_control_sync *sync,
+                           const struct pen_control_message *message) {
+  const uint64_t most = pen_control_sync_bytes(sync, message->kind),
+                 mailbox_bytes = sync->shared->mailbox_bytes;
+  if (message->kind != PEN_MESSAGE_PART) {
+    return message->bytes == most;
+  }
+  return message->bytes <= most && message->number <= mailbox_bytes &&
+         message->bytes <= mailbox_bytes - message->number;
 }
 
 /* ---- sending ---- */
@@ -153,6 +166,14 @@ static void send_sampled(const struct pen_control_sync *sync, uint32_t rank, uin
   }
 }
 
+/* The rank gives the next part but one when all hosts have this one. */
+static void send_part(const struct pen_control_sync *sync, uint32_t rank,
+                      const struct pen_mailbox_part *part, send_message *send, void *context) {
+  const struct pen_control_message message = {
+      .kind = PEN_MESSAGE_PART, .rank = rank, .number = part->offset, .bytes = part->bytes};
+  send(context, &message, sync->shared->mailbox + part->offset);
+}
+
 /* What the local processes have set; the abort, which follows a failure, only with `aborts`. */
 static void send_requests(struct pen_control_sync *sync, bool aborts, send_message *send,
                           void *context) {
@@ -194,6 +215,9 @@ static void send_rank(struct pen_control_sync *sync, uint32_t rank, send_message
   }
   if (now.results_step != sent->results_step && !pen_is_local(shared, shared->results.reader)) {
     send_results(sync, rank, now.results_step - 1, send, context);
+  }
+  for (uint64_t part = sent->parts; part != now.parts; part++) {
+    send_part(sync, rank, &now.part[part % 2], send, context);
   }
   send_requests(sync, false, send, context); /* why a save has failed, before the barrier */
   const struct pen_control_message message = {
@@ -302,6 +326,19 @@ static void apply_results(struct pen_control_sync *sync, const struct pen_contro
   }
 }
 
+/* Takes the words that another host has written: those that it has not are all ones, as here, since
+ * every caller has set them so (pen_mailbox_clear()). */
+static void apply_part(struct pen_control_sync *sync, const struct pen_control_message *message,
+                       const void *bytes) {
+  const uint32_t *from = bytes;
+  unsigned char *to = sync->shared->mailbox + message->number;
+  for (uint64_t w = 0; w < message->bytes / sizeof *from; w++) {
+    if (from[w] != UINT32_MAX) {
+      memcpy(to + w * sizeof *from, &from[w], sizeof *from);
+    }
+  }
+}
+
 static void apply_run(struct pen_control_sync *sync, const struct pen_control_message *message,
                       const void *bytes) {
   (void)message;
@@ -317,7 +354,6 @@ static void apply_run(struct pen_control_sync *sync, const struct pen_control_me
 #include "runtime/comm/shared_control.def"
 #define PEN_CONTROL_COUNTER(name) set_counter(&control->name, copy->name);
 #include "runtime/comm/shared_control.def"
-#include "runtime/plan/losses.h"
 }
 
 static void apply_failure(struct pen_control_sync *sync, const struct pen_control_message *message,
@@ -351,10 +387,15 @@ void pen_control_sync_apply(struct pen_control_sync *sync,
                             const struct pen_control_message *message, const void *bytes) {
   static void (*const apply[PEN_MESSAGE_KINDS])(
       struct pen_control_sync *, const struct pen_control_message *, const void *) = {
-      [PEN_MESSAGE_RANK] = apply_rank,           [PEN_MESSAGE_STEP_STATS] = apply_step_stats,
-      [PEN_MESSAGE_CHECKSUMS] = apply_checksums, [PEN_MESSAGE_SAMPLED] = apply_sampled,
-      [PEN_MESSAGE_RESULTS] = apply_results,     [PEN_MESSAGE_RUN] = apply_run,
-      [PEN_MESSAGE_FAILURE] = apply_failure,     [PEN_MESSAGE_REQUESTS] = apply_requests,
+      [PEN_MESSAGE_RANK] = apply_rank,
+      [PEN_MESSAGE_STEP_STATS] = apply_step_stats,
+      [PEN_MESSAGE_CHECKSUMS] = apply_checksums,
+      [PEN_MESSAGE_SAMPLED] = apply_sampled,
+      [PEN_MESSAGE_RESULTS] = apply_results,
+      [PEN_MESSAGE_PART] = apply_part,
+      [PEN_MESSAGE_RUN] = apply_run,
+      [PEN_MESSAGE_FAILURE] = apply_failure,
+      [PEN_MESSAGE_REQUESTS] = apply_requests,
   };
   apply[message->kind](sync, message, bytes);
 }

@@ -7,6 +7,7 @@
 #ifndef PEN_CONTROL_SYNC_H
 #define PEN_CONTROL_SYNC_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -24,6 +25,7 @@ enum pen_control_message_kind {
   PEN_MESSAGE_CHECKSUMS,
   PEN_MESSAGE_SAMPLED, /* pen_sampled_of() */
   PEN_MESSAGE_RESULTS, /* the rank's block of struct pen_results, for its reader alone */
+  PEN_MESSAGE_PART,    /* struct pen_mailbox_part: at most PEN_MAILBOX_PART_BYTES */
   PEN_MESSAGE_RUN,     /* the words that rank 0 writes */
   PEN_MESSAGE_FAILURE, /* rank: which was lost; number: struct pen_failure.host; its line */
   PEN_MESSAGE_REQUESTS,
@@ -34,8 +36,9 @@ enum pen_control_message_kind {
 
 /* The header of a message; `bytes` follow it. */
 struct pen_control_message {
-  uint32_t kind, rank; /* rank: whose, in RANK, STEP_STATS, CHECKSUMS, SAMPLED, RESULTS, FAILURE */
-  uint64_t number;     /* STEP_STATS, SAMPLED, RESULTS: the step */
+  uint32_t kind, rank; /* rank: whose, in RANK, STEP_STATS, CHECKSUMS, SAMPLED, RESULTS, PART,
+                          FAILURE */
+  uint64_t number;     /* STEP_STATS, SAMPLED, RESULTS: the step; PART: its offset */
   uint64_t bytes;
 };
 
@@ -47,10 +50,13 @@ struct pen_control_sync *pen_control_sync_open(const struct pen_plan *plan,
                                                struct pen_rank_set local);
 void pen_control_sync_close(struct pen_control_sync *sync);
 
-/* Bytes that follow the header of a message of this kind; SIZE_MAX: none such comes while ranks
- * run.
- */
+/* The most bytes that follow the header of a message of this kind; SIZE_MAX: none such comes while
+ * ranks run. */
 size_t pen_control_sync_bytes(const struct pen_control_sync *sync, uint32_t kind);
+
+/* Whether a message of another host has the bytes and the place that its kind has. */
+bool pen_control_sync_fits(const struct pen_control_sync *sync,
+                           const struct pen_control_message *message);
 
 /* Calls send() with a message for each change of the local ranks since the last call.
  */

@@ -107,8 +107,7 @@ void pen_control_apply(struct pen_control_tcp *tcp, uint32_t index,
                        const struct pen_control_message *message) {
   struct pen_peer_command *peer = &tcp->peers.command[index];
   const void *bytes = peer->link.arriving.bytes;
-  if (message->bytes != pen_control_sync_bytes(tcp->sync, message->kind) ||
-      message->rank >= tcp->shared->process_count) {
+  if (!pen_control_sync_fits(tcp->sync, message) || message->rank >= tcp->shared->process_count) {
     pen_control_lose_link(tcp, peer, EBADMSG);
   } else if (message->kind == PEN_MESSAGE_GOODBYE) {
     peer->finished = true;

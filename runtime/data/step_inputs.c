@@ -236,7 +236,10 @@ static void targets_op(const struct pen_call *call) {
   const struct pen_data *data = call->prepared;
   double *share = call->operand[1];
   if (reads_samples(call)) {
-    fill_samples(call, sample_targets, input_index(call, PEN_PLAIN_TARGETS), sizeof(int32_t));
+    const uint32_t plain = data->named_targets == NULL
+                               ? PEN_PLAIN_TARGETS
+                               : (uint32_t)(data->named_targets - data->named);
+    fill_samples(call, sample_targets, input_index(call, plain), sizeof(int32_t));
   } else {
     fill_rows(call, plain_targets, packed_targets);
     ignore_past_end(data, call);

@@ -28,7 +28,7 @@ static int check_draws(struct pen_session *session, const struct pen_generation 
 static int check_text(struct pen_session *session, const struct pen_generation *by,
                       const struct pen_generated *text, uint32_t index) {
   const struct pen_mailbox *mailbox = session->mailbox;
-  if (text->count == 0) {
+  if (text->count == 0 || text->token == NULL) {
     return pen_client_fail(session, PEN_CLIENT_USAGE, "generate: text %" PRIu32 ": no prompt",
                            index);
   }
@@ -53,11 +53,17 @@ static int check_text(struct pen_session *session, const struct pen_generation *
 static int check(struct pen_session *session, const struct pen_generation *by,
                  const struct pen_generated *texts, uint32_t count) {
   const struct pen_mailbox *mailbox = session->mailbox;
-  int status = check_draws(session, by);
-  if (mailbox->text_limit == 0) {
+  int status = pen_client_given(session, "generate", "generation", by);
+  if (status == 0) {
+    status = pen_client_given(session, "generate", "texts", texts);
+  }
+  if (status == 0) {
+    status = check_draws(session, by);
+  }
+  if (status == 0 && mailbox->text_limit == 0) {
     return pen_client_fail(session, PEN_CLIENT_USAGE, "generate: the model is no language model");
   }
-  if (count > mailbox->text_limit) {
+  if (status == 0 && count > mailbox->text_limit) {
     return pen_client_fail(session, PEN_CLIENT_USAGE,
                            "generate: %" PRIu32 " texts: at most %" PRIu64 ", as many as samples",
                            count, mailbox->text_limit);

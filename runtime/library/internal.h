@@ -2,6 +2,7 @@
 #ifndef PEN_LIBRARY_INTERNAL_H
 #define PEN_LIBRARY_INTERNAL_H
 
+#include <limits.h>
 #include <stdbool.h>
 #include <sys/types.h>
 
@@ -24,12 +25,17 @@ struct pen_session {
   size_t bytes;                /* that are mapped */
   double learning_rate;        /* that the caller has set, or not a number */
   int descriptor;
-  pid_t command;      /* 0: it has ended */
-  uint32_t requested; /* so far */
-  int ended;          /* the status with which the ranks have ended; 0: they run */
+  pid_t caller;          /* the process that has opened it */
+  char folder[PATH_MAX]; /* where that was then: options have paths from there; "": not known */
+  pid_t command;         /* 0: it has ended */
+  uint32_t requested;    /* so far */
+  int ended;             /* the status with which the ranks have ended; 0: they run */
   char message[PEN_SESSION_MESSAGE_BYTES];
   char ended_message[PEN_SESSION_MESSAGE_BYTES];
 };
+
+/* The session's; of null one of zeros. */
+struct pen_mailbox *pen_client_mailbox(const struct pen_session *session);
 
 /* Writes the message. Returns the status. */
 int pen_client_fail(struct pen_session *session, int status, const char *format, ...)
@@ -46,11 +52,13 @@ int pen_client_start(struct pen_session *session, const char *folder);
 /* Ends the command, if it runs, and releases what belongs to it. */
 void pen_client_end(struct pen_session *session);
 
-/* Before a call: 0, or what the ranks have ended with. */
+/* Before a call: 0, or what the ranks have ended with; 64: the session is null, or of a process
+ * that has forked this one. */
 int pen_client_begin(struct pen_session *session);
 
-/* The same for a call, of that name, that is for ranks of one host (64). */
-int pen_client_begin_alone(struct pen_session *session, const char *call);
+/* 64 if an argument is null, of which the message names the call. */
+int pen_client_given(struct pen_session *session, const char *call, const char *name,
+                     const void *argument);
 
 /* Writes a request and waits for the answer: its status. */
 int pen_client_ask(struct pen_session *session, enum pen_request request);

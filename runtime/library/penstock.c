@@ -37,25 +37,31 @@ int pen_session_open(const struct pen_library *library, const char *const *optio
 }
 
 void pen_session_close(struct pen_session *session) {
-  pen_client_end(session);
-  free(session->words);
-  free(session);
+  if (session != NULL) {
+    pen_client_end(session);
+    free(session->words);
+    free(session);
+  }
 }
 
-const char *pen_session_message(const struct pen_session *session) { return session->message; }
+const char *pen_session_message(const struct pen_session *session) {
+  return session == NULL ? "penstock: the session is a null pointer" : session->message;
+}
 
 /* ---- samples ---- */
 
 _Static_assert((int)PEN_SESSION_EVALUATION == (int)PEN_SAMPLES_OF_EVALUATION, "one order");
 
 uint64_t pen_session_samples(const struct pen_session *session, enum pen_session_use use) {
-  const struct pen_mailbox *mailbox = session->mailbox;
-  return use == PEN_SESSION_SCORES ? mailbox->score_count : mailbox->samples[use];
+  const struct pen_mailbox *mailbox = pen_client_mailbox(session);
+  return use == PEN_SESSION_SCORES                    ? mailbox->score_count
+         : (unsigned)use <= PEN_SAMPLES_OF_EVALUATION ? mailbox->samples[use]
+                                                      : 0;
 }
 
 const char *pen_session_input(const struct pen_session *session, uint32_t index,
                               const char **wanted) {
-  const struct pen_mailbox *mailbox = session->mailbox;
+  const struct pen_mailbox *mailbox = pen_client_mailbox(session);
   if (index >= mailbox->input_count) {
     return NULL;
   }
@@ -65,10 +71,15 @@ const char *pen_session_input(const struct pen_session *session, uint32_t index,
 
 /* ---- requests ---- */
 
-/* One that reads samples. */
+/* One that reads samples, with where a result goes. */
 static int request_with(struct pen_session *session, const struct pen_samples *samples,
-                        uint32_t count, enum pen_samples_use use, enum pen_request request) {
+                        uint32_t count, enum pen_samples_use use, enum pen_request request,
+                        const void *result) {
+  static const char *const calls[] = {"step", "evaluate", "score"};
   int status = pen_client_begin(session);
+  if (status == 0) {
+    status = pen_client_given(session, calls[use], "result", result);
+  }
   if (status == 0) {
     status = pen_client_give(session, samples, count, use);
   }
@@ -77,8 +88,9 @@ static int request_with(struct pen_session *session, const struct pen_samples *s
 
 int pen_session_step(struct pen_session *session, const struct pen_samples *samples, uint32_t count,
                      struct pen_step_result *result) {
-  const int status = request_with(session, samples, count, PEN_SAMPLES_OF_STEP, PEN_REQUEST_STEP);
-  const struct pen_mailbox_step *step = &session->mailbox->step;
+  const int status =
+      request_with(session, samples, count, PEN_SAMPLES_OF_STEP, PEN_REQUEST_STEP, result);
+  const struct pen_mailbox_step *step = &pen_client_mailbox(session)->step;
   if (status == 0) {
     *result = (struct pen_step_result){.loss = step->targets > 0 ? step->loss : NAN,
                                        .grad_norm = step->targets > 0 ? step->norm : NAN,
@@ -91,8 +103,8 @@ int pen_session_step(struct pen_session *session, const struct pen_samples *samp
 
 int pen_session_evaluate(struct pen_session *session, const struct pen_samples *samples,
                          uint32_t count, double *loss, uint64_t *targets) {
-  const int status =
-      request_with(session, samples, count, PEN_SAMPLES_OF_EVALUATION, PEN_REQUEST_EVALUATE);
+  const int status = request_with(session, samples, count, PEN_SAMPLES_OF_EVALUATION,
+                                  PEN_REQUEST_EVALUATE, targets == NULL ? NULL : loss);
   if (status == 0) {
     *targets = session->mailbox->step.targets;
     *loss = *targets > 0 ? session->mailbox->step.loss : NAN;
@@ -102,27 +114,25 @@ int pen_session_evaluate(struct pen_session *session, const struct pen_samples *
 
 int pen_session_score(struct pen_session *session, const struct pen_samples *samples,
                       uint32_t count, double *log_probabilities, uint64_t score_count) {
-  const uint64_t wanted = session->mailbox->score_count;
-  unsigned char *all = (unsigned char *)session->mailbox;
-  int status = pen_client_begin_alone(session, "score");
+  struct pen_mailbox *mailbox = pen_client_mailbox(session);
+  const uint64_t wanted = mailbox->score_count;
+  int status = pen_client_begin(session);
   if (status == 0 && wanted == 0) {
     return pen_client_fail(session, PEN_CLIENT_USAGE, "score: the model %s",
-                           session->mailbox->text_limit == 0
-                               ? "is no language model"
-                               : "has another loss than the cross-entropy of texts");
+                           mailbox->text_limit == 0 ? "is no language model"
+                                                    : "has no input with a target of each token");
   }
   if (status == 0 && score_count != wanted) {
     return pen_client_fail(session, PEN_CLIENT_USAGE,
                            "score: %" PRIu64 " log-probabilities, and there are %" PRIu64,
                            score_count, wanted);
   }
-  for (uint64_t i = 0; i < 2 * wanted && status == 0; i++) {
-    ((double *)(all + session->mailbox->scores_offset))[i] = NAN;
-  }
   if (status == 0) {
-    status = request_with(session, samples, count, PEN_SAMPLES_OF_EVALUATION, PEN_REQUEST_EVALUATE);
+    pen_mailbox_clear(mailbox, mailbox->scores_offset, 2 * wanted * sizeof(double));
+    status = request_with(session, samples, count, PEN_SAMPLES_OF_SCORES, PEN_REQUEST_SCORE,
+                          log_probabilities);
   }
-  const double *found = (const double *)(all + session->mailbox->scored_offset);
+  const double *found = (const double *)((const unsigned char *)mailbox + mailbox->scored_offset);
   for (uint64_t i = 0; i < wanted && status == 0; i++) {
     log_probabilities[i] = 0.0 - found[i]; /* not -0 */
   }
@@ -131,7 +141,7 @@ int pen_session_score(struct pen_session *session, const struct pen_samples *sam
 
 const char *pen_session_output(const struct pen_session *session, uint32_t index,
                                struct pen_samples *output) {
-  const struct pen_mailbox *mailbox = session->mailbox;
+  const struct pen_mailbox *mailbox = pen_client_mailbox(session);
   const unsigned char *all = (const unsigned char *)mailbox;
   if (index >= mailbox->output_count) {
     return NULL;
@@ -175,7 +185,7 @@ static float *values_of(const struct pen_session *session) {
 
 const char *pen_session_weight(const struct pen_session *session, uint32_t index,
                                uint32_t *dim_count, const uint64_t **dim) {
-  if (index >= session->mailbox->weight_count) {
+  if (index >= pen_client_mailbox(session)->weight_count) {
     return NULL;
   }
   const struct pen_mailbox_weight *weight = &weights_of(session)[index];
@@ -185,11 +195,15 @@ const char *pen_session_weight(const struct pen_session *session, uint32_t index
 }
 
 /* Sets which weight a request is of. */
-static int find_weight(struct pen_session *session, const char *name, uint64_t count) {
-  struct pen_mailbox *mailbox = session->mailbox;
-  const int status = pen_client_begin_alone(session, "weights");
+static int find_weight(struct pen_session *session, const char *name, const float *values,
+                       uint64_t count) {
+  struct pen_mailbox *mailbox = pen_client_mailbox(session);
   char shown[PEN_SHOWN_BYTES];
   uint32_t w = 0;
+  int status = pen_client_begin(session);
+  if (status == 0) {
+    status = pen_client_given(session, "weights", "name", name);
+  }
   if (status != 0) {
     return status;
   }
@@ -207,13 +221,14 @@ static int find_weight(struct pen_session *session, const char *name, uint64_t c
                            count, weights_of(session)[w].elements);
   }
   mailbox->requested = w;
-  return 0;
+  return pen_client_given(session, "weights", "values", values);
 }
 
 int pen_session_read_weight(struct pen_session *session, const char *name, float *values,
                             uint64_t count) {
-  int status = find_weight(session, name, count);
+  int status = find_weight(session, name, values, count);
   if (status == 0) {
+    pen_mailbox_clear(session->mailbox, session->mailbox->values_offset, count * sizeof *values);
     status = pen_client_ask(session, PEN_REQUEST_READ_WEIGHT);
   }
   if (status == 0) {
@@ -224,7 +239,7 @@ int pen_session_read_weight(struct pen_session *session, const char *name, float
 
 int pen_session_write_weight(struct pen_session *session, const char *name, const float *values,
                              uint64_t count) {
-  const int status = find_weight(session, name, count);
+  const int status = find_weight(session, name, values, count);
   for (uint64_t e = 0; e < count && status == 0; e++) {
     if (!isfinite(values[e])) {
       return pen_client_fail(session, PEN_CLIENT_DATA,
@@ -239,28 +254,34 @@ int pen_session_write_weight(struct pen_session *session, const char *name, cons
 }
 
 /* The ranks have another working folder: the path is whole. */
-static int whole_path(struct pen_session *session, const char *folder, char path[PATH_MAX]) {
+static int whole_path(struct pen_session *session, const char *call, const char *folder,
+                      char path[PATH_MAX]) {
   char current[PATH_MAX];
+  if (folder == NULL || folder[0] == '\0') {
+    return pen_client_fail(session, PEN_CLIENT_USAGE, "%s: no folder is named", call);
+  }
   const bool relative = folder[0] != '/' && getcwd(current, sizeof current) != NULL;
   const int bytes = relative ? snprintf(path, PATH_MAX, "%s/%s", current, folder)
                              : snprintf(path, PATH_MAX, "%s", folder);
-  return bytes < PATH_MAX
-             ? 0
-             : pen_client_fail(session, PEN_CLIENT_USAGE,
-                               "the path of a folder has more than %d bytes", PATH_MAX - 1);
+  return bytes < PATH_MAX ? 0
+                          : pen_client_fail(session, PEN_CLIENT_USAGE,
+                                            "%s: the path of the folder has more than %d bytes",
+                                            call, PATH_MAX - 1);
 }
 
 int pen_session_save(struct pen_session *session, const char *folder) {
   int status = pen_client_begin(session);
   if (status == 0) {
-    status = whole_path(session, folder, session->mailbox->path);
+    status = whole_path(session, "save", folder, session->mailbox->path);
   }
   return status == 0 ? pen_client_ask(session, PEN_REQUEST_SAVE) : status;
 }
 
 int pen_session_load(struct pen_session *session, const char *folder) {
   char path[PATH_MAX];
-  int status = whole_path(session, folder, path);
+  int status = session == NULL || session->caller != getpid()
+                   ? pen_client_begin(session)
+                   : whole_path(session, "load", folder, path);
   if (status == 0 && access(path, X_OK) != 0) {
     status = pen_client_fail(session, PEN_CLIENT_NO_INPUT, "%s: %s", path, strerror(errno));
   }

@@ -8,9 +8,11 @@
  * extents that a function returns are the session's until it is loaded or closed.
  *
  * Functions return 0, or what the command train would exit with (docs/contracts.md section 10): 64
- * for a mistake of the caller, 65 for samples that do not fit, 66 for what is absent, 73 and 74 for
- * what cannot be created or written, 75 for a lost rank, 79 for divergence. pen_session_message()
- * says why, in the words of train. A session whose ranks have ended returns the same again. */
+ * for a mistake of the caller, such as a null pointer, or a call of a process that the one which
+ * has opened the session has forked, 65 for samples that do not fit, 66 for what is absent, 73 and
+ * 74 for what cannot be created or written, 75 for a lost rank, 79 for divergence.
+ * pen_session_message() says why, in the words of train. A session whose ranks have ended returns
+ * the same again. */
 #ifndef PENSTOCK_H
 #define PENSTOCK_H
 
@@ -24,10 +26,10 @@ extern "C" {
 #define PEN_API __attribute__((visibility("default")))
 
 /* With ranks on several hosts a program runs on each, and its session has the ranks of that host.
- * All make the same calls, with the samples of the whole step, or the same prompts, and wait for
- * each other: else 65 (other samples) or 64 (another call), with the host and the step. Scores and
- * weights are 64; outputs are where the last stage's ranks are. pen_session_close() waits for none,
- * and ends the other sessions (75). */
+ * All make the same calls, with the samples of the whole step, or the same prompts or weights, and
+ * wait for each other: else 65 (other samples) or 64 (another call), with the host and the step.
+ * Each has all results but outputs, which are where the last stage's ranks are.
+ * pen_session_close() waits for none, and ends the other sessions (75). */
 
 /* Which deployment: libpenstock-NAME.so has the object pen_library_NAME, with _ in place of what is
  * no letter or digit. Several may be in one process. */
@@ -80,7 +82,8 @@ struct pen_generated {
 PEN_API int pen_session_open(const struct pen_library *library, const char *const *options,
                              struct pen_session **session, char message[PEN_SESSION_MESSAGE_BYTES]);
 
-/* Ends the ranks and releases the session. Saves nothing. */
+/* Ends the ranks and releases the session; in a process that the caller has forked only that. Null
+ * does nothing. Saves nothing. */
 PEN_API void pen_session_close(struct pen_session *session);
 
 /* Why the last call has returned a status; after 0 the last warning of the ranks, or "". */
@@ -92,9 +95,9 @@ PEN_API const char *pen_session_input(const struct pen_session *session, uint32_
                                       const char **wanted);
 
 /* How many samples a step of training or of evaluation reads, over all microbatches and replicas;
- * 0: the model makes its own. Of PEN_SESSION_SCORES: how many log-probabilities an evaluation
- * gives; 0: none, since the model is no language model, has another loss than the cross-entropy of
- * texts, or has ranks on several hosts. */
+ * 0: the model makes its own. Of PEN_SESSION_SCORES: how many log-probabilities
+ * pen_session_score() gives of so many samples as an evaluation reads; 0: none, since the model is
+ * no language model, or has no input with a target of each token. */
 enum pen_session_use { PEN_SESSION_STEP, PEN_SESSION_EVALUATION, PEN_SESSION_SCORES };
 PEN_API uint64_t pen_session_samples(const struct pen_session *session, enum pen_session_use use);
 
@@ -113,8 +116,9 @@ PEN_API int pen_session_set_learning_rate(struct pen_session *session, double le
 PEN_API int pen_session_evaluate(struct pen_session *session, const struct pen_samples *samples,
                                  uint32_t count, double *loss, uint64_t *targets);
 
-/* Evaluates the same, and gives ln p of each target: `log_probabilities` [samples of an
- * evaluation][tokens of a sequence]; not a number for one that is ignored. 64: there are not
+/* ln p of each target, whatever the loss: `log_probabilities` [samples of an evaluation][tokens of
+ * a sequence]; not a number for a target that is ignored. The targets are those of the first input
+ * that has one for each token; inputs that only the loss reads may be left out. 64: there are not
  * `score_count`, or none. */
 PEN_API int pen_session_score(struct pen_session *session, const struct pen_samples *samples,
                               uint32_t count, double *log_probabilities, uint64_t score_count);
@@ -150,7 +154,8 @@ PEN_API int pen_session_write_weight(struct pen_session *session, const char *na
  * another run has locked it. */
 PEN_API int pen_session_save(struct pen_session *session, const char *folder);
 
-/* Starts the ranks anew, with the same options, from the latest checkpoint in FOLDER, as train
+/* Starts the ranks anew, with the same options, whose paths are from the folder that was current
+ * when the session was opened, from the latest checkpoint in FOLDER, as train
  * --checkpoint FOLDER --resume does; also after a rank was lost. A learning rate that was set
  * stays. 66: there is no such folder; the session is unchanged. Another status: its ranks have
  * ended; it may be loaded again. */

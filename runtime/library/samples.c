@@ -109,7 +109,9 @@ static int check_samples(struct pen_session *session, const struct pen_samples *
   int status = 0;
   for (uint32_t i = 0; i < mailbox->input_count && status == 0; i++) {
     const struct pen_mailbox_input *input = &mailbox->inputs[i];
-    status = check_input(session, input, find(input, samples, count), use);
+    status = pen_mailbox_reads(input, use)
+                 ? check_input(session, input, find(input, samples, count), use)
+                 : 0;
   }
   for (uint32_t i = 0; i < count && status == 0; i++) {
     uint32_t of = 0;
@@ -128,22 +130,42 @@ static int check_samples(struct pen_session *session, const struct pen_samples *
 }
 
 static void copy_samples(const struct pen_session *session, const struct pen_samples *samples,
-                         uint32_t count) {
+                         uint32_t count, enum pen_samples_use use) {
   struct pen_mailbox *mailbox = session->mailbox;
   for (uint32_t i = 0; i < mailbox->input_count; i++) {
     struct pen_mailbox_input *input = &mailbox->inputs[i];
     const struct pen_samples *from = find(input, samples, count);
-    input->given = serving_dtype(input, from);
-    memcpy((unsigned char *)mailbox + input->offset, from->data,
-           from->dim[0] * input->elements * pen_stored_dtypes[input->given].bytes);
+    if (pen_mailbox_reads(input, use)) {
+      input->given = serving_dtype(input, from);
+      memcpy((unsigned char *)mailbox + input->offset, from->data,
+             from->dim[0] * input->elements * pen_stored_dtypes[input->given].bytes);
+    }
   }
+}
+
+static int check_pointers(struct pen_session *session, const struct pen_samples *samples,
+                          uint32_t count) {
+  int status = count > 0 ? pen_client_given(session, PEN_CALLER_SAMPLES, "inputs", samples) : 0;
+  for (uint32_t i = 0; i < count && status == 0; i++) {
+    const struct pen_samples *of = &samples[i];
+    if (of->name == NULL || of->dtype == NULL || of->dim == NULL || of->data == NULL) {
+      status = pen_client_fail(session, PEN_CLIENT_USAGE,
+                               PEN_CALLER_SAMPLES ": the input at index %" PRIu32
+                                                  ": name, dtype, dim or data is a null pointer",
+                               i);
+    }
+  }
+  return status;
 }
 
 int pen_client_give(struct pen_session *session, const struct pen_samples *samples, uint32_t count,
                     enum pen_samples_use use) {
-  const int status = check_samples(session, samples, count, use);
+  int status = check_pointers(session, samples, count);
   if (status == 0) {
-    copy_samples(session, samples, count);
+    status = check_samples(session, samples, count, use);
+  }
+  if (status == 0) {
+    copy_samples(session, samples, count, use);
   }
   return status;
 }

@@ -23,6 +23,10 @@ static const uint64_t sleep_ns = 100 * 1000 * 1000ull; /* between two looks at t
 /* Of a session without a command: no inputs and no weights. Never written. */
 static struct pen_mailbox none;
 
+struct pen_mailbox *pen_client_mailbox(const struct pen_session *session) {
+  return session == NULL ? &none : session->mailbox;
+}
+
 int pen_client_fail(struct pen_session *session, int status, const char *format, ...) {
   char text[PEN_SESSION_MESSAGE_BYTES - 16];
   va_list arguments;
@@ -86,6 +90,14 @@ static int await_answer(struct pen_session *session) {
 }
 
 int pen_client_begin(struct pen_session *session) {
+  if (session == NULL) {
+    return PEN_CLIENT_USAGE;
+  }
+  if (session->caller != getpid()) {
+    return pen_client_fail(session, PEN_CLIENT_USAGE,
+                           "the session is of process %d, which has forked this one: open another",
+                           (int)session->caller);
+  }
   if (session->ended == 0) {
     session->message[0] = '\0';
     session->mailbox->message[0] = '\0';
@@ -96,12 +108,11 @@ int pen_client_begin(struct pen_session *session) {
   return session->ended;
 }
 
-int pen_client_begin_alone(struct pen_session *session, const char *call) {
-  const int status = pen_client_begin(session);
-  return status != 0 || session->mailbox->host_count < 2
-             ? status
-             : pen_client_fail(session, PEN_CLIENT_USAGE, "%s: not with ranks on several hosts",
-                               call);
+int pen_client_given(struct pen_session *session, const char *call, const char *name,
+                     const void *argument) {
+  return argument != NULL
+             ? 0
+             : pen_client_fail(session, PEN_CLIENT_USAGE, "%s: %s: a null pointer", call, name);
 }
 
 static void send(struct pen_session *session, enum pen_request request) {
@@ -116,7 +127,7 @@ int pen_client_ask(struct pen_session *session, enum pen_request request) {
 }
 
 void pen_client_end(struct pen_session *session) {
-  if (session->command != 0) {
+  if (session->command != 0 && session->caller == getpid()) {
     send(session, PEN_REQUEST_CLOSE);
     has_ended(session, true);
   }
@@ -181,7 +192,7 @@ static int find_binary(struct pen_session *session, const struct pen_library *li
 }
 
 /* A process in a session of its own, so that a terminal's signals are the caller's, with the
- * signals as a shell starts programs. */
+ * signals as a shell starts programs, in the folder where the session was opened. */
 static int spawn(struct pen_session *session, const char *path, char *const *words) {
   const short flags = POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF;
   posix_spawn_file_actions_t files;
@@ -203,6 +214,9 @@ static int spawn(struct pen_session *session, const char *path, char *const *wor
   if (error == 0) {
     error = posix_spawn_file_actions_adddup2(&files, session->descriptor, session->descriptor);
   }
+  if (error == 0 && session->folder[0] != '\0') {
+    error = posix_spawn_file_actions_addchdir_np(&files, session->folder);
+  }
   if (error == 0) {
     error = posix_spawn(&session->command, path, &files, &attributes, words, environ);
   }
@@ -216,9 +230,16 @@ int pen_client_open(struct pen_session *session, const struct pen_library *libra
   static const char *const first[] = {"serve", "", "train", "--quiet"};
   enum { FIRST = sizeof first / sizeof *first };
   char path[PATH_MAX];
-  session->name = library->name;
   session->mailbox = &none;
   session->descriptor = -1;
+  session->caller = getpid();
+  if (library == NULL || library->name == NULL) {
+    return pen_client_given(session, "open", "library", NULL);
+  }
+  session->name = library->name;
+  if (getcwd(session->folder, sizeof session->folder) == NULL) {
+    session->folder[0] = '\0';
+  }
   session->learning_rate = NAN;
   const int status = find_binary(session, library, path);
   size_t count = 0, bytes = strlen(path) + 1;

@@ -21,11 +21,25 @@ static uint64_t samples_checksum(const struct pen_rank *rank, enum pen_samples_u
   for (uint32_t i = 0; i < mailbox->input_count; i++) {
     const struct pen_mailbox_input *input = &mailbox->inputs[i];
     const struct pen_stored_dtype *dtype = &pen_stored_dtypes[input->given];
-    crc = pen_crc32(crc, dtype->name, strlen(dtype->name));
-    crc =
-        pen_crc32(crc, all + input->offset, mailbox->samples[use] * input->elements * dtype->bytes);
+    if (pen_mailbox_reads(input, use)) {
+      crc = pen_crc32(crc, dtype->name, strlen(dtype->name));
+      crc = pen_crc32(crc, all + input->offset,
+                      mailbox->samples[use] * input->elements * dtype->bytes);
+    }
   }
   return crc;
+}
+
+static uint64_t step_checksum(const struct pen_rank *rank) {
+  return samples_checksum(rank, PEN_SAMPLES_OF_STEP);
+}
+
+static uint64_t evaluation_checksum(const struct pen_rank *rank) {
+  return samples_checksum(rank, PEN_SAMPLES_OF_EVALUATION);
+}
+
+static uint64_t scores_checksum(const struct pen_rank *rank) {
+  return samples_checksum(rank, PEN_SAMPLES_OF_SCORES);
 }
 
 static uint64_t prompts_checksum(const struct pen_rank *rank) {
@@ -43,16 +57,39 @@ static uint64_t prompts_checksum(const struct pen_rank *rank) {
   return crc;
 }
 
+static uint64_t weight_checksum(const struct pen_rank *rank) {
+  const uint32_t requested = rank->run->options->mailbox->requested;
+  return pen_crc32(0, &requested, sizeof requested);
+}
+
+static uint64_t values_checksum(const struct pen_rank *rank) {
+  const struct pen_mailbox *mailbox = rank->run->options->mailbox;
+  const unsigned char *all = rank->run->library->all;
+  const struct pen_mailbox_weight *weights =
+      (const struct pen_mailbox_weight *)(all + mailbox->weights_offset);
+  return pen_crc32((uint32_t)weight_checksum(rank), all + mailbox->values_offset,
+                   weights[mailbox->requested].elements * sizeof(float));
+}
+
+/* What a request is of, and what is said where callers differ in it; null: nothing more. */
+static const struct {
+  uint64_t (*checksum)(const struct pen_rank *rank);
+  const char *other;
+} asks[PEN_REQUEST_CLOSE + 1] = {
+    [PEN_REQUEST_STEP] = {step_checksum, "gives other samples"},
+    [PEN_REQUEST_EVALUATE] = {evaluation_checksum, "gives other samples"},
+    [PEN_REQUEST_SCORE] = {scores_checksum, "gives other samples"},
+    [PEN_REQUEST_GENERATE] = {prompts_checksum, "gives other prompts, or draws otherwise"},
+    [PEN_REQUEST_READ_WEIGHT] = {weight_checksum, "reads another weight"},
+    [PEN_REQUEST_WRITE_WEIGHT] = {values_checksum, "sets another weight, or other values"},
+};
+
 static struct pen_asked asked_of(const struct pen_rank *rank) {
   const struct pen_mailbox *mailbox = rank->run->options->mailbox;
   struct pen_asked asked = {.request = mailbox->request + UINT64_C(1)};
   memcpy(&asked.learning_rate, &mailbox->learning_rate, sizeof asked.learning_rate);
-  if (mailbox->request == PEN_REQUEST_STEP) {
-    asked.samples = samples_checksum(rank, PEN_SAMPLES_OF_STEP);
-  } else if (mailbox->request == PEN_REQUEST_EVALUATE) {
-    asked.samples = samples_checksum(rank, PEN_SAMPLES_OF_EVALUATION);
-  } else if (mailbox->request == PEN_REQUEST_GENERATE) {
-    asked.samples = prompts_checksum(rank);
+  if (asks[mailbox->request].checksum != NULL) {
+    asked.samples = asks[mailbox->request].checksum(rank);
   }
   return asked;
 }
@@ -60,7 +97,7 @@ static struct pen_asked asked_of(const struct pen_rank *rank) {
 /* Null: nothing. */
 static const char *difference(const struct pen_asked *a, const struct pen_asked *b) {
   return a->request != b->request               ? "makes another call"
-         : a->samples != b->samples             ? "gives other samples"
+         : a->samples != b->samples             ? asks[a->request - 1].other
          : a->learning_rate != b->learning_rate ? "has another learning rate"
                                                 : NULL;
 }

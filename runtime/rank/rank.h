@@ -23,8 +23,9 @@
 struct pen_rank {
   const struct pen_run *run;
   struct pen_endpoint endpoint;
-  struct pen_stream_state *stream_state;  /* null on the CPU */
-  struct pen_vm vms[3 * PEN_BUCKETS_MAX]; /* one a bucket; then those of evaluation and samples */
+  struct pen_stream_state *stream_state;      /* null on the CPU */
+  struct pen_vm vms[3 * PEN_BUCKETS_MAX + 1]; /* one a bucket; then those of evaluation, samples and
+                                                 scoring */
   uint32_t vm_count;
   struct pen_audit audit; /* --audit */
   const char *kernels;    /* a line that names the chosen ones */

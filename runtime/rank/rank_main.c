@@ -362,10 +362,11 @@ static void report_result(struct pen_rank *rank) {
   pen_log_finish(&rank->log);
 }
 
-/* No rank releases its memory while another may write there. */
+/* No rank releases its memory while another may write there. Between two requests of the library
+ * none may (requests.h), and the callers of other hosts close when they like. */
 static bool wait_for_all(struct pen_rank *rank) {
   return rank->stream_state == NULL || pen_process_count(rank->run->plan) == 1 ||
-         pen_endpoint_barrier(&rank->endpoint);
+         rank->run->options->mailbox != NULL || pen_endpoint_barrier(&rank->endpoint);
 }
 
 void pen_rank_main(const struct pen_run *run, uint32_t global) {

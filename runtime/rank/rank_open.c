@@ -259,7 +259,8 @@ static void open_vm(struct pen_rank *rank, const struct pen_device *device, stru
     const struct pen_data *data;
   } uses[] = {{&run->buckets, &run->data},
               {&run->evaluation.buckets, &run->evaluation.data},
-              {&run->sampling.buckets, &run->sampling.data}};
+              {&run->sampling.buckets, &run->sampling.data},
+              {&run->scoring.buckets, &run->scoring.data}};
   uint32_t use = 0, bucket = index;
   while (bucket >= uses[use].buckets->count) {
     bucket -= uses[use++].buckets->count;
@@ -295,7 +296,8 @@ static void open_vms(struct pen_rank *rank, const struct pen_device *device) {
   const struct pen_run *run = rank->run;
   struct pen_trace *trace = open_trace(run, &rank->endpoint);
   const uint32_t samples = run->buckets.count + run->evaluation.buckets.count;
-  rank->vm_count = samples + run->sampling.buckets.count;
+  const uint32_t scores = samples + run->sampling.buckets.count;
+  rank->vm_count = scores + run->scoring.buckets.count;
   for (uint32_t i = 0; i < rank->vm_count; i++) {
     open_vm(rank, device, trace, i);
   }
@@ -310,8 +312,11 @@ static void open_vms(struct pen_rank *rank, const struct pen_device *device) {
   if (run->evaluation.hooks != NULL) {
     run->evaluation.hooks->opened(run, &rank->vms[samples - 1]);
   }
-  for (uint32_t i = samples; i < rank->vm_count; i++) {
+  for (uint32_t i = samples; i < scores; i++) {
     run->sampling.hooks->opened(run, &rank->vms[i]);
+  }
+  for (uint32_t i = scores; i < rank->vm_count; i++) {
+    run->scoring.hooks->opened(run, &rank->vms[i]);
   }
   for (uint32_t i = 0; i < rank->vm_count && rank->stream_state != NULL; i++) {
     pen_graph_warm(&rank->vms[i]);

@@ -38,16 +38,16 @@ static bool await_request(struct pen_rank *rank, bool *agreed) {
   return came;
 }
 
-/* One step by the plan of evaluation, as train --eval-every makes them. */
-static bool evaluate(struct pen_rank *rank) {
+/* One step by the plan of the vm, whose hooks these are, as train --eval-every makes them. */
+static bool evaluate_by(struct pen_rank *rank, struct pen_vm *vm,
+                        const struct pen_command_hooks *hooks) {
   const struct pen_run *run = rank->run;
   struct pen_vm *training = rank->vm;
   struct pen_mailbox *mailbox = run->options->mailbox;
   const uint64_t first = rank->run_step;
   pen_named_inputs_take(run->library->named, mailbox);
   pen_between_start(rank, 1);
-  rank->vm = &rank->vms[run->buckets.count + run->evaluation.buckets.count - 1];
-  const struct pen_command_hooks *hooks = run->evaluation.hooks;
+  rank->vm = vm;
   bool going = pen_endpoint_barrier(&rank->endpoint) && pen_between_step(rank, 0, 0, true) &&
                (hooks == NULL || hooks->stepped(run, rank->vm));
   if (going) {
@@ -72,30 +72,48 @@ static bool evaluate(struct pen_rank *rank) {
   return going;
 }
 
+static bool evaluate(struct pen_rank *rank) {
+  const struct pen_run *run = rank->run;
+  return evaluate_by(rank, &rank->vms[run->buckets.count + run->evaluation.buckets.count - 1],
+                     run->evaluation.hooks);
+}
+
+static bool score(struct pen_rank *rank) {
+  const struct pen_run *run = rank->run;
+  return run->scoring.buckets.count == 0
+             ? evaluate(rank)
+             : evaluate_by(rank, &rank->vms[rank->vm_count - 1], run->scoring.hooks);
+}
+
 static bool generate(struct pen_rank *rank) {
   return pen_make_samples(rank, rank->vm->optimizer_step);
 }
 
-static float *values(const struct pen_rank *rank, uint32_t *weight) {
+static float *values(const struct pen_rank *rank, const struct pen_mailbox_weight **weight) {
   const struct pen_mailbox *mailbox = rank->run->options->mailbox;
   unsigned char *all = rank->run->library->all;
-  const struct pen_mailbox_weight *weights =
-      (const struct pen_mailbox_weight *)(all + mailbox->weights_offset);
-  *weight = weights[mailbox->requested].weight;
+  *weight = (const struct pen_mailbox_weight *)(all + mailbox->weights_offset) + mailbox->requested;
   return (float *)(all + mailbox->values_offset);
 }
 
+/* A large weight comes to other hosts in many parts: no stall, as a save. */
 static bool read_weight(struct pen_rank *rank) {
-  uint32_t weight;
+  const struct pen_mailbox_weight *weight;
   float *to = values(rank, &weight);
-  pen_weight_values_read(rank, weight, to);
-  return true;
+  atomic_store(&rank->endpoint.self->phase, PEN_PHASE_SAVE);
+  const bool any = pen_weight_values_read(rank, weight->weight, to);
+  const bool going =
+      pen_endpoint_give_all(&rank->endpoint, rank->run->options->mailbox->values_offset,
+                            weight->elements * sizeof *to, any);
+  atomic_store(&rank->endpoint.self->phase, PEN_PHASE_STEPS);
+  return going;
 }
 
+/* All callers give the same values. */
 static bool write_weight(struct pen_rank *rank) {
-  uint32_t weight;
+  const struct pen_mailbox_weight *weight;
   const float *from = values(rank, &weight);
-  pen_weight_values_write(rank, weight, from);
+  pen_weight_values_write(rank, weight->weight, from);
   return true;
 }
 
@@ -103,6 +121,7 @@ static bool write_weight(struct pen_rank *rank) {
 static bool (*const served[])(struct pen_rank *rank) = {
     [PEN_REQUEST_STEP] = NULL,
     [PEN_REQUEST_EVALUATE] = evaluate,
+    [PEN_REQUEST_SCORE] = score,
     [PEN_REQUEST_GENERATE] = generate,
     [PEN_REQUEST_SAVE] = pen_request_save,
     [PEN_REQUEST_READ_WEIGHT] = read_weight,
@@ -154,6 +173,9 @@ bool pen_requests_answer_step(struct pen_rank *rank) {
       mailbox->step.norm = pen_step_stats_norm(plan, stats);
     }
     mailbox->status = 0;
+  }
+  if (!pen_endpoint_barrier(&rank->endpoint)) {
+    return false;
   }
   pen_mailbox_answer(mailbox);
   return true;

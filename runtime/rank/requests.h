@@ -11,8 +11,9 @@
  * signal that ends the run while the ranks wait aborts it. */
 bool pen_requests_serve(struct pen_rank *rank, bool *step);
 
-/* After the step that was asked for, when all ranks have ended it: its results, and the answer.
- * False: the run was aborted. */
+/* After the step that was asked for: its results, and, when all ranks have ended it, the answer. So
+ * no rank has any memory of another in use between two requests, and a host may close alone. False:
+ * the run was aborted. */
 bool pen_requests_answer_step(struct pen_rank *rank);
 
 #endif

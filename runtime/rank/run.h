@@ -79,6 +79,7 @@ struct pen_run {
   struct pen_data data;
   const struct pen_run_library *library; /* null: no process uses one */
   struct pen_run_evaluation evaluation;
+  struct pen_run_evaluation scoring; /* library: scores, where the model's loss gives none */
   struct pen_run_sampling sampling;
   struct pen_folder_id checkpoints;      /* that this command has locked */
   const char *checkpoint_path;           /* folder to load from, or null */

@@ -25,7 +25,7 @@ static void read_run(struct pen_rank *rank, uint64_t offset, uint64_t count, flo
 }
 
 /* Of one split, what a checkpoint would have from this process. */
-static void read_split(struct pen_rank *rank, uint32_t index, float *values) {
+static bool read_split(struct pen_rank *rank, uint32_t index, float *values) {
   const struct pen_plan *plan = rank->run->plan;
   const struct pen_weight *weight = &plan->weights[index];
   const uint32_t global = rank->endpoint.global;
@@ -33,7 +33,7 @@ static void read_split(struct pen_rank *rank, uint32_t index, float *values) {
       plan, index, PEN_CHECKPOINT_VALUE, pen_group_member(plan, global, PEN_DATA));
   const bool sharded = pen_checkpoint_tensor_is_sharded(plan, index, PEN_CHECKPOINT_VALUE);
   if (!pen_owns_weight(plan, weight, global) || (!sharded && !pen_is_writer(plan, index, global))) {
-    return;
+    return false;
   }
   for (uint64_t first = kept.first; first < kept.first + kept.count;) {
     const struct pen_tensor_run run = pen_first_run(weight, first, kept.first + kept.count - first);
@@ -41,13 +41,16 @@ static void read_split(struct pen_rank *rank, uint32_t index, float *values) {
              values + run.tensor_element);
     first += run.count;
   }
+  return kept.count > 0;
 }
 
-void pen_weight_values_read(struct pen_rank *rank, uint32_t weight, float *values) {
+bool pen_weight_values_read(struct pen_rank *rank, uint32_t weight, float *values) {
   const uint32_t splits = rank->run->plan->weights[weight].split_count;
+  bool any = false;
   for (uint32_t s = 0; s < splits; s++) {
-    read_split(rank, weight + s, values);
+    any = read_split(rank, weight + s, values) || any;
   }
+  return any;
 }
 
 static void write_split(const struct pen_loading *to, uint32_t index, const float *values) {

@@ -10,6 +10,7 @@
 
 #include "base/standard_error.h"
 #include "runtime/base/check.h"
+#include "runtime/base/mailbox.h"
 #include "runtime/base/child.h"
 #include "runtime/base/files.h"
 #include "runtime/control/control_tcp.h"
@@ -114,6 +115,10 @@ static void open_shared(struct pen_run *run, struct pen_control_tcp *tcp) {
   pen_shared_open(&run->shared, run->plan);
   run->shared.local = run->local;
   run->shared.results = run->results;
+  if (run->library != NULL) {
+    run->shared.mailbox = run->library->all;
+    run->shared.mailbox_bytes = run->options->mailbox->bytes;
+  }
   pen_control_tcp_attach(tcp, &run->shared);
 }
 

@@ -1,6 +1,6 @@
 #!/bin/sh
 # library_python.t: the loop of the README by tools/python/penstock.py has the losses of train; errors have train's status and message; a loop of
-# GRPO by two libraries raises its reward.
+# GRPO raises its reward.
 . "${top_srcdir:-.}/tests/support/lib.sh"
 find_python 'import numpy' "${PYTHON:-python3}" || skip_all "no Python with numpy here: set PEER"
 cd "$scratch" || exit 99
@@ -27,6 +27,7 @@ ok "losses and norms are those of train" same_numbers found wanted
 ok "the model of train" cmp loop/latest/model.safetensors mine.ckpt/latest/model.safetensors
 ./mine eval --data text.bin --checkpoint loop --steps 2 --quiet --outputs outputs.safetensors >evaluated
 cat >calls.py <<'END'
+import os, signal, threading
 import numpy, penstock
 
 def refused(call):
@@ -70,14 +71,75 @@ with penstock.open("libpenstock-mine.so", seed=7) as run:
     run.learning_rate = 0.5
     run.step(windows)
     print(run.learning_rate)
+    # arrays of other kinds have the same values
+    run.load("loop")
+    wanted = run.score(given[0])
+    tokens, targets = given[0]["tokens"], given[0]["targets"]
+    for other in ((tokens.tolist(), targets.tolist()), (tokens.astype(">i4"), targets.T.copy().T)):
+        assert (run.score({"tokens": other[0], "targets": other[1]}) == wanted).all()
+    try:
+        import torch
+    except ImportError:
+        torch = None
+    if torch is not None:
+        found = run.score({"tokens": torch.from_numpy(tokens), "targets": torch.from_numpy(targets.astype("i8")).T.contiguous().T})
+        assert (found == wanted).all()
+        rounded = torch.arange(32, requires_grad=True, dtype=torch.float32).bfloat16()
+        run.set_weights(name, rounded)
+        assert (run.weights(name) == numpy.arange(32)).all()
+        refused(lambda: run.step({"tokens": rounded, "targets": targets}))
+    else:
+        print("65 penstock: samples: input tokens: it is BF16 [32], and I32 or I64 [samples, 16] is wanted")
+    refused(lambda: run.step({"tokens": [[1], [2, 3]], "targets": targets}))
+    refused(lambda: run.step({"tokens": tokens.astype(float), "targets": targets}))
+    refused(lambda: run.set_weights(name, [float("nan")] * 32))
+    refused(lambda: run.set_weights(name, numpy.ones((4, 8))))
+    refused(lambda: run.generate([[1]], 4, top_k=-1))
+    refused(lambda: run.generate([[-1]], 4))
+    refused(lambda: run.samples("steps"))
+    # Ctrl-C while steps run: the run goes on
+    try:
+        threading.Thread(target=os.kill, args=(os.getpid(), signal.SIGINT)).start()
+        while True:
+            run.step(windows)
+    except KeyboardInterrupt:
+        print("interrupted")
+    run.step(windows)
+    child = os.fork()
+    if child == 0:  # as a worker of a data loader
+        refused(lambda: run.step(windows))
+        run.close()
+        os._exit(0)
+    os.waitpid(child, 0)
+    run.save("saved")
+    os.chdir("saved")
+    run.load(".")
+    os.chdir("..")
+run.close()
+refused(lambda: run.step(windows))
+refused(lambda: penstock.open("libpenstock-none.so"))
+refused(lambda: penstock.open("mine.so"))
 END
-"$python" calls.py >found 2>&1
+"$python" -u -W ignore calls.py >found 2>&1
 is "calls end" $? 0
-is "with their results" "$(cat found)" "64 penstock: --steps: not with a library, whose caller gives each step's samples
+is "with their results" "$(sed 's/process [0-9]*/process P/; s/memory: .*/memory: .../; s/none.so: .*/none.so: .../' found)" "64 penstock: --steps: not with a library, whose caller gives each step's samples
 65 penstock: samples: input tokens: 2 samples, and a step reads 4
-0.5"
+0.5
+65 penstock: samples: input tokens: it is BF16 [32], and I32 or I64 [samples, 16] is wanted
+65 penstock: samples: input tokens: no array of numbers in this process's memory: ...
+65 penstock: samples: input tokens: it is float64 [4, 16], and I32 or I64 [samples, 16] is wanted
+65 penstock: weights: tensor model.norm.weight: element 0 is not finite
+65 penstock: weights: tensor model.norm.weight: it is [4, 8], and [32] is wanted
+64 penstock: generate: top_k -1: a number from 0 on
+65 penstock: generate: text 0: token 0 is 4294967295: the model's vocab is 256
+64 penstock: samples: 'steps': one of step, evaluate, score
+interrupted
+64 penstock: the session is of process P, which has forked this one: open another
+64 penstock: step: the run is closed
+66 penstock: libpenstock-none.so: ...
+64 penstock: mine.so: not the name of a library, libpenstock-NAME.so"
 
-# ---- GRPO, by the libraries of two models with the same weights ----
+# ---- GRPO, and what the same model with cross entropy scores ----
 cp "$top_srcdir/tests/models/grpo_small.json" policy.json
 "$python" - <<'END'
 import json
@@ -100,6 +162,29 @@ END
 }
 ok "a policy" described policy 2
 ok "the same model with cross entropy" described texts 1
+cat >scores.py <<'END'
+import numpy, penstock
+
+random = numpy.random.default_rng(1)
+tokens, taken = random.integers(0, 32, (2, 16, 16))
+taken[:, 3::4] = -100
+samples = {"idx": tokens, "taken": taken}
+with penstock.open("libpenstock-policy.so", seed=7) as policy, penstock.open("libpenstock-texts.so", seed=7) as texts:
+    wanted = texts.score(samples)
+    assert (numpy.isnan(wanted) == (taken < 0)).all() and policy.samples("score") == 256
+    for given in (samples, {**samples, "mask": numpy.zeros((1, 1))}):  # what only the loss reads may be anything
+        assert policy.score(given).tobytes() == wanted.tobytes()
+    one, two = (run.generate(tokens[:2, :4], 12, temperature=1) for run in (policy, texts))
+    assert [text.tolist() for text in one] == [text.tolist() for text in two]
+    for given in ({"idx": tokens}, {**samples, "masks": taken}):
+        try:
+            policy.score(given)
+        except penstock.Error as error:
+            print(error)
+END
+"$python" scores.py >found 2>&1
+is "a policy scores and generates as with cross entropy" "$? $(cat found)" "0 penstock: samples: input taken: missing; I64 [samples, 16] is wanted
+penstock: samples: tensor masks: not an input of the model, which are idx, taken, old, reference, advantage, mask"
 "$python" "$top_srcdir/tests/commands/library_grpo.py" >rewards 2>&1
 is "the loop ends" $? 0
 ok "its reward rises" awk 'NR <= 5 { first += $1 / 5 } NR > 20 { last += $1 / 5 } END { print "# from " first " to " last; exit !(NR == 25 && last > first + 0.4) }' rewards

@@ -1,5 +1,17 @@
 # library.sh: what tests of libraries share. A test sources this after lib.sh.
 
+# has_strace: whether programs can be traced here.
+has_strace() { command -v strace >/dev/null && strace -o trace true 2>/dev/null; }
+
+# no_memory NAME TRACE LINES: of a program that prints so many lines, one a step, strace -f -o TRACE saw none that allocates, maps, opens or starts
+# anything from the first on, in the program and its ranks.
+no_memory() {
+  awk -v lines="$3" '/ write\(1, "/ { seen++ } seen > 0 && seen < lines' "$2" >steps
+  is "$1: strace saw the steps" "$(grep -c ' write(1, "' steps)" "$(($3 - 1))"
+  is "$1: no forbidden system call" \
+    "$(grep -E ' (brk|mmap|munmap|mremap|clone|clone3|fork|vfork|open|openat|openat2|creat|mprotect|madvise|memfd_create)\(' steps)" ""
+}
+
 # library NAME [PROGRAM [SECOND]]: the library of the binary NAME, as `make lib` links it, and with PROGRAM.c of tests/support the program
 # NAME.PROGRAM, which has the library of SECOND, too.
 library() {

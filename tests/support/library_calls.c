@@ -13,6 +13,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "penstock.h"
 
@@ -129,6 +131,33 @@ static void load(const char *name) {
   check(first, pen_session_load(first, folder));
 }
 
+/* Null pointers, and calls of a process that the caller has forked: values, as any mistake. */
+static void mistakes(const struct pen_samples samples[2]) {
+  struct pen_samples half = samples[0];
+  struct pen_step_result step;
+  double loss;
+  half.dim = NULL;
+  check(NULL, pen_session_step(NULL, samples, 2, &step));
+  check(first, pen_session_step(first, NULL, 2, &step));
+  check(first, pen_session_step(first, &half, 1, &step));
+  check(first, pen_session_step(first, samples, 2, NULL));
+  check(first, pen_session_evaluate(first, samples, 2, &loss, NULL));
+  check(first, pen_session_generate(first, NULL, NULL, 1));
+  check(first, pen_session_read_weight(first, NULL, NULL, 0));
+  check(first, pen_session_save(first, NULL));
+  fflush(stdout);
+  const pid_t child = fork();
+  if (child == 0) {
+    const int status = pen_session_step(first, samples, 2, &step);
+    pen_session_close(first);
+    _exit(status);
+  }
+  int status;
+  waitpid(child, &status, 0);
+  printf("forked %d\n", WEXITSTATUS(status));
+  pen_session_close(NULL);
+}
+
 static void *call(void *unused) {
   struct pen_samples samples[2];
   struct pen_step_result step;
@@ -147,6 +176,7 @@ static void *call(void *unused) {
   ((int32_t *)samples[0].data)[dim[1] + 1] = 1 << 20;
   check(first, pen_session_step(first, samples, 2, &step));
   ((int32_t *)samples[0].data)[dim[1] + 1] = 0;
+  mistakes(samples);
   check(first, pen_session_set_learning_rate(first, 0));
   check(first, pen_session_step(first, samples, 2, &step));
   printf("rate %g\n", step.learning_rate);
@@ -166,6 +196,9 @@ static void *call(void *unused) {
   load("second/step-00000000");
   load(".");
   check(first, pen_session_step(first, samples, 2, &step));
+  if (chdir(words[4]) == 0) { /* binary and options are found from where it was opened */
+    words[4] = ".";
+  }
   load("unchanged");
   check(first, pen_session_step(first, samples, 2, &step));
   printf("loaded, step %" PRIu64 "\n", step.step);

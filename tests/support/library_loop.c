@@ -6,8 +6,11 @@
  * named inputs, tokens and targets. Each step prints loss and gradient norm; then the state is
  * saved in the folder, unless that is "". MORE is what else is done after each step, in letters: e
  * evaluates the same samples, and g continues a text, which print on standard error, o looks at an
- * output, s scores the samples, r sets the learning rate; c continues after samples that others do
- * not give; l loads the folder when it was saved and evaluates the last samples. */
+ * output; s scores the samples, and w reads all weights and sets the first one to what it was,
+ * which print there, too; d sets the second one to 0.5, D to 0.25; r sets the learning rate; q
+ * ends with 64, without closing; c
+ * continues after samples that others do not give; l loads the folder when it was saved and
+ * evaluates the last samples. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -94,20 +97,69 @@ static void generate(struct pen_session *session) {
   fprintf(stderr, "\n");
 }
 
+static void score(struct pen_session *session, const struct pen_samples samples[2]) {
+  static double scores[1 << 12];
+  const uint64_t count = pen_session_samples(session, PEN_SESSION_SCORES);
+  fail(pen_session_score(session, samples, 2, scores, count), pen_session_message(session));
+  fprintf(stderr, "scores");
+  for (uint64_t i = 0; i < count; i++) {
+    fprintf(stderr, " %.17g", scores[i]);
+  }
+  fprintf(stderr, "\n");
+}
+
+/* The sum of each weight, which rises by its elements' places. */
+static void copy_weights(struct pen_session *session) {
+  static float values[1 << 20];
+  const uint64_t *dim;
+  const char *name;
+  uint32_t dim_count;
+  for (uint32_t i = 0; (name = pen_session_weight(session, i, &dim_count, &dim)) != NULL; i++) {
+    const uint64_t count = dim[0] * (dim_count > 1 ? dim[1] : 1);
+    double sum = 0;
+    fail(pen_session_read_weight(session, name, values, count), pen_session_message(session));
+    for (uint64_t e = 0; e < count; e++) {
+      sum += values[e] * (double)(e + 1);
+    }
+    fprintf(stderr, "weight %s %.17g\n", name, sum);
+    fail(i == 0 ? pen_session_write_weight(session, name, values, count) : 0,
+         pen_session_message(session));
+  }
+}
+
+static void change_weight(struct pen_session *session, float value) {
+  static float values[1 << 20];
+  const uint64_t *dim;
+  uint32_t dim_count;
+  const char *name = pen_session_weight(session, 1, &dim_count, &dim);
+  const uint64_t count = dim[0] * (dim_count > 1 ? dim[1] : 1);
+  for (uint64_t e = 0; e < count; e++) {
+    values[e] = value;
+  }
+  fail(pen_session_write_weight(session, name, values, count), pen_session_message(session));
+}
+
 /* What else a session is asked for between two steps, with samples of both inputs. */
 static void ask_more(struct pen_session *session, const struct pen_samples samples[2],
                      const char *more) {
-  static double scores[1 << 12];
-  const uint64_t count = pen_session_samples(session, PEN_SESSION_SCORES);
   struct pen_samples output;
   if (strchr(more, 'e') != NULL) {
     evaluate(session, samples);
   }
   if (strchr(more, 's') != NULL) {
-    fail(pen_session_score(session, samples, 2, scores, count), pen_session_message(session));
+    score(session, samples);
+  }
+  if (strchr(more, 'w') != NULL) {
+    copy_weights(session);
+  }
+  if (strchr(more, 'd') != NULL || strchr(more, 'D') != NULL) {
+    change_weight(session, strchr(more, 'd') != NULL ? 0.5F : 0.25F);
   }
   if (strchr(more, 'g') != NULL) {
     generate(session);
+  }
+  if (strchr(more, 'q') != NULL) {
+    fail(64, "not closed");
   }
   if (strchr(more, 'r') != NULL) {
     fail(pen_session_set_learning_rate(session, 0.5), pen_session_message(session));

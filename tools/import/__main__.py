@@ -23,7 +23,7 @@
     formulas.py     a description run by PyTorch
     check.py        its comparison with the module
     write.py        the files
-    ops.py, refusal.py, failure.py    what these share; the last is penstock-report's (tools/report)
+    ops.py, refusal.py, failure.py, command_line.py    what these share; the last two are penstock-report's (tools/report)
 
 It needs torch, and for models of transformers that package. Neither is part of a deployment."""
 import sys

@@ -7,7 +7,8 @@ import sys
 import traceback
 import warnings
 
-from failure import BAD_DATA, INTERRUPTED, NO_LIBRARY, USAGE, Failure
+from command_line import Once, Parser, say_as
+from failure import BAD_DATA, INTERRUPTED, NO_LIBRARY, Failure
 from version import VERSION
 
 NAME = "penstock-import"
@@ -17,24 +18,9 @@ SMALL_SEQUENCE = 16  # of the small copy of a model without memory
 SEQUENCE_LEAST, SEQUENCE_MOST = 4, 1 << 20
 GROUP_MOST = 64
 INTERNAL = 70
-MESSAGE_BYTES_MAX = 1500
 PRINTS = ("ops", "units", "refused")
 
-
-class Parser(argparse.ArgumentParser):
-    def error(self, message):
-        raise Failure(USAGE, f"{message}; {NAME} --help lists the options")
-
-
-class Once(argparse.Action):
-    """Stores the value of an option, or True, which may be given once."""
-
-    def __call__(self, parser, options, value, word=None):
-        given = options.__dict__.setdefault("given", set())
-        if self.dest in given:
-            parser.error(f"{word}: given twice")
-        given.add(self.dest)
-        setattr(options, self.dest, value if self.nargs is None else True)
+say = say_as(NAME)
 
 
 def sequence(text):
@@ -239,12 +225,6 @@ def print_units(imported):
         weights = sum(hasattr(operand, "name") and operand.name in imported.tensors for op in unit.ops for operand in op.operands)
         print(f"{unit.label or '-'}: {len(unit.ops)} ops, {weights} weights")
     return 0
-
-
-def say(message):
-    """One line, of bounded length, without what a terminal would act on."""
-    line = re.sub("[^\x20-\x7e\xa0-\uffff]", "?", f"{NAME}: {message}")
-    print(line.encode("utf-8", "replace")[:MESSAGE_BYTES_MAX].decode("utf-8", "ignore"), file=sys.stderr, flush=True)
 
 
 def main(arguments):

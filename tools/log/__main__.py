@@ -5,7 +5,7 @@
     records.py            what a line says, as values by name
     to_tensorboard.py     the writer of TensorBoard
     to_wandb.py           that of Weights & Biases
-    read_log.py, reading.py, failure.py    penstock-report's (tools/report): what a line must have
+    read_log.py, reading.py, failure.py, command_line.py    penstock-report's (tools/report): what a line must have
 
 In: files of train --log. The two libraries are needed when they are asked for, and not before."""
 import sys

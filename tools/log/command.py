@@ -3,32 +3,17 @@ import argparse
 import os
 import re
 import signal
-import sys
 
-from failure import CANNOT_WRITE, USAGE, Failure
+from command_line import Once, Parser, say_as
+from failure import CANNOT_WRITE, Failure
 from follow import Follower
 from records import Records
 from version import VERSION
 
 NAME = "penstock-log"
 DESCRIPTION = "Send the log of a training run to TensorBoard or to Weights & Biases, while the run goes on."
-MESSAGE_BYTES_MAX = 1500
 
-
-class Parser(argparse.ArgumentParser):
-    def error(self, message):
-        raise Failure(USAGE, f"{message}; {NAME} --help lists the options")
-
-
-class Once(argparse.Action):
-    """Stores the value of an option, or True, which may be given once."""
-
-    def __call__(self, parser, options, value, word=None):
-        given = options.__dict__.setdefault("given", set())
-        if self.dest in given:
-            parser.error(f"{word}: given twice")
-        given.add(self.dest)
-        setattr(options, self.dest, value if self.nargs is None else True)
+say = say_as(NAME)
 
 
 def seconds(text):
@@ -81,12 +66,6 @@ def follow(options):
     finally:
         if sink is not None:
             sink.close()
-
-
-def say(message):
-    """One line, of bounded length, without what a terminal would act on."""
-    line = re.sub("[^\x20-\x7e\xa0-\uffff]", "?", f"{NAME}: {message}")
-    print(line.encode("utf-8", "replace")[:MESSAGE_BYTES_MAX].decode("utf-8", "ignore"), file=sys.stderr, flush=True)
 
 
 def main(arguments):

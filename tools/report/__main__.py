@@ -1,6 +1,7 @@
 """penstock-report: one page with the curves of a run, a step of it beside its plan, and its memory; or the curves of several runs.
 
-    command.py      the command line and its errors
+    command.py      the command line
+    command_line.py, failure.py    what the commands in Python share
     reading.py      files and JSON that may be damaged
     read_log.py     the lines of train --log: steps, evaluations, events, plans
     curves.py       loss, norm, learning rate and tokens/s over steps, tokens or time

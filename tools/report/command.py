@@ -4,6 +4,7 @@ import os
 import re
 import sys
 
+from command_line import Once, Parser, say_as
 from compare import compare
 from curves import AXES, RUNS_MAX, Drawn
 from failure import CANNOT_CREATE, CANNOT_WRITE, INTERRUPTED, NO_MEMORY, USAGE, Failure
@@ -14,23 +15,8 @@ from version import VERSION
 
 NAME = "penstock-report"
 DESCRIPTION = "Draw a training run as one HTML page that needs no network and no scripts."
-MESSAGE_BYTES_MAX = 1500
 
-
-class Parser(argparse.ArgumentParser):
-    def error(self, message):
-        raise Failure(USAGE, f"{message}; {NAME} --help lists the options")
-
-
-class Once(argparse.Action):
-    """Stores the value of an option, which may be given once."""
-
-    def __call__(self, parser, options, value, word=None):
-        given = options.__dict__.setdefault("given", set())
-        if self.dest in given:
-            parser.error(f"{word}: given twice")
-        given.add(self.dest)
-        setattr(options, self.dest, value)
+say = say_as(NAME)
 
 
 def factor(text):
@@ -101,12 +87,6 @@ def draw(arguments):
             say(f"{path}: lines that are no JSON are left out: {log.damaged}")
     comparison = compare(read_trace(options.trace, logs[0])) if options.trace is not None else None
     write_page(options.output, make_page(logs, options.logs, comparison, Drawn(options.x, options.smooth), options.title, VERSION))
-
-
-def say(message):
-    """One line, of bounded length, without what a terminal would act on."""
-    line = re.sub("[^\x20-\x7e\xa0-\uffff]", "?", f"{NAME}: {message}")
-    print(line.encode("utf-8", "replace")[:MESSAGE_BYTES_MAX].decode("utf-8", "ignore"), file=sys.stderr)
 
 
 def main(arguments):

@@ -3,7 +3,7 @@
     command.py      the command line, the prompt or the turns of a chat
     generation.py   the binary's generate, which reads and writes token ids
     text.py         the tokenizer, its chat template and what ends a reply
-    failure.py      penstock-report's (tools/report)
+    failure.py, command_line.py    penstock-report's (tools/report)
 
 It needs Python's package tokenizers, and for chats jinja2."""
 import sys

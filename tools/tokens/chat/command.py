@@ -1,16 +1,15 @@
 """command.py: the command line of penstock-chat."""
 import argparse
 import os
-import re
 import sys
 
+from command_line import Once, Parser, say_as
 from failure import CANNOT_WRITE, INTERRUPTED, USAGE, Failure
 from generation import Generation, launcher_of, model_of
 from version import VERSION
 
 NAME = "penstock-chat"
 DESCRIPTION = "Continue a text, or chat, with the model of a deployed binary and the tokenizer of its checkpoint."
-MESSAGE_BYTES_MAX = 1500
 
 # Options of generate that are passed on: the name, how help names the value ("": it takes none), and what it does.
 PASSED = [
@@ -30,21 +29,7 @@ PASSED = [
 ]
 SEVERAL = ["--ignore"]
 
-
-class Parser(argparse.ArgumentParser):
-    def error(self, message):
-        raise Failure(USAGE, f"{message}; {NAME} --help lists the options")
-
-
-class Once(argparse.Action):
-    """Stores the value of an option, or True, which may be given once."""
-
-    def __call__(self, parser, options, value, word=None):
-        given = options.__dict__.setdefault("given", set())
-        if self.dest in given:
-            parser.error(f"{word}: given twice")
-        given.add(self.dest)
-        setattr(options, self.dest, value if self.nargs is None else True)
+say = say_as(NAME)
 
 
 class Passed(argparse.Action):
@@ -159,12 +144,6 @@ def answer_all(generation, text, options):
         reply(generation, text, text.ids_of_chat(chat + [{"role": "user", "content": options.prompt}]), True)
     else:
         reply(generation, text, text.ids_of(options.prompt), False)
-
-
-def say(message):
-    """One line, of bounded length, without what a terminal would act on."""
-    line = re.sub("[^\x20-\x7e\xa0-\uffff]", "?", f"{NAME}: {message}")
-    print(line.encode("utf-8", "replace")[:MESSAGE_BYTES_MAX].decode("utf-8", "ignore"), file=sys.stderr)
 
 
 def main(arguments):
