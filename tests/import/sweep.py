@@ -35,7 +35,7 @@ SIZES = ((WIDTHS, 48), (INNER, 80), (LAYERS, 2), (HEADS, 6), ("num_key_value_hea
 
 def small(kind):
     """A configuration of that type with two layers, of few elements."""
-    usual = CONFIG_MAPPING[kind]()
+    usual = CONFIG_MAPPING[kind]().get_text_config()
     sizes = {name: size for names, size in SIZES for name in names.split() if isinstance(getattr(usual, name, None), int)}
     for name, value in usual.to_dict().items():
         if isinstance(value, float) and ("drop" in name or name.endswith("pdrop")):
@@ -45,15 +45,15 @@ def small(kind):
     for name in ("bos_token_id", "eos_token_id", "pad_token_id"):
         if isinstance(getattr(usual, name, None), int):
             sizes[name] = 1
-    return CONFIG_MAPPING[kind](**sizes)
+    return type(usual)(**sizes)
 
 
 def runs(config):
     """Whether the model has a forward with these sizes; raises what it raises."""
-    model = transformers.AutoModelForCausalLM.from_config(config)
-    if sum(weight.numel() for weight in model.parameters()) > PARAMETERS_MOST:
-        raise ValueError("too large")
-    model.eval()(input_ids=torch.randint(3, 97, (2, SEQUENCE)), use_cache=False)
+    with torch.device("meta"):
+        if sum(weight.numel() for weight in transformers.AutoModelForCausalLM.from_config(config).parameters()) > PARAMETERS_MOST:
+            raise ValueError("too large")
+    transformers.AutoModelForCausalLM.from_config(config).eval()(input_ids=torch.randint(3, 97, (2, SEQUENCE)), use_cache=False)
 
 
 def attempt(kind):

@@ -112,7 +112,7 @@ def import_module(options, torch_version):
     names = hf.StoredNames(options.hf, module)
     sequence = need_sequence(options.sequence, users)
     imported = Import(module, loss, sequence, options.cuts, f"{source}, torch {torch_version}", config, names.stored, buffers, users, options.loss_group, options.loss_of)
-    imported.stored_names = names.names
+    imported.stored_names, imported.counts_padding = names.names, bool(options.hf and hf.placed_modules(module))
     imported.small_copy = (lambda layers: Import(hf.build_model(options.hf, layers), None, SMALL_SEQUENCE, [], source)) if options.hf and options.meta else None
     return imported
 
@@ -182,6 +182,8 @@ def note(imported):
         say(f"the loss takes {imported.step.group} samples together: batch.loss_group")
     if imported.fixed_sequence:
         say(f"the loss is over {imported.fixed_sequence} tokens of a sample: model.sequence stays {imported.fixed_sequence}")
+    if imported.counts_padding:
+        say("positions count padding tokens, too")
     for name in imported.unused_inputs():
         say(f"the input {name} is left out: nothing reads it")
     for name in imported.unused():

@@ -3,11 +3,9 @@ import math
 
 import torch
 
-from graph import CASTS, VIEWS, Call, keeps_values, kind_of, shape_of
+from graph import BROADCASTS, CASTS, VIEWS, Call, keeps_values, kind_of, shape_of
 from ops import Weight, needs
 from steps import Steps
-
-BROADCASTS = ("expand", "expand_as", "broadcast_to")
 
 # Of each op its result in reverse Polish: arguments by their names, numbers, steps. A step does nothing whose last argument is absent.
 ELEMENTWISE = {

@@ -14,6 +14,7 @@ NO_OPS = ("contiguous", "clone", "alias", "lift_fresh_copy")
 CASTS = ("to", "_to_copy", "type_as")
 SAME_IF_SAME_SHAPE = ("view", "reshape", "_unsafe_view", "expand", "slice", "expand_as", "view_as")
 VIEWS = ("view", "reshape", "_unsafe_view", "unsqueeze", "squeeze", "flatten", "unflatten", "view_as")
+BROADCASTS = ("expand", "expand_as", "broadcast_to")
 SHAPE_ALONE = ("zeros_like", "ones_like", "full_like", "empty_like", "new_zeros", "new_ones", "new_full", "new_empty")
 DROPOUTS = ("dropout", "feature_dropout", "native_dropout")
 OF_DIMS = ("dim", "dims", "dim0", "dim1")
@@ -215,7 +216,11 @@ class Graph:
         return kind in DROPOUTS and is_idle_dropout(node)
 
     def parameter(self, node):
-        return self.parameters.get(self.strip(node)) if isinstance(node, torch.fx.Node) else None
+        """Also where a vector is expanded to the shape of what it is added to."""
+        node = self.strip(node) if isinstance(node, torch.fx.Node) else None
+        while kind_of(node) in BROADCASTS and shape_of(node)[-1:] == shape_of(node.args[0]):
+            node = self.strip(node.args[0])
+        return self.parameters.get(node)
 
     def is_constant(self, node):
         return isinstance(node, torch.fx.Node) and node in self.constant

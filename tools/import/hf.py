@@ -1,12 +1,14 @@
 """hf.py: a model of transformers by its folder: the class that config.json names, and the names of the tensors that the folder has.
 
-A padding token is a token like any other: it is taken out of the configuration, since Penstock's data have none."""
+A padding token is a token like any other: it is taken out of the configuration, since Penstock's data have none. Models whose positions begin
+after its number keep it, but it has a position, too."""
 import json
 import os
 import struct
 
 from failure import BAD_DATA, NO_INPUT, NO_LIBRARY, Failure
 
+PLACES = "create_position_ids_from_input_ids"  # of modules of transformers
 SMALL = {"num_key_value_heads": 2, "head_dim": 16, "intermediate_size": 48, "vocab_size": 128, "sliding_window": 6}
 
 
@@ -59,14 +61,30 @@ def build_model(folder, layers=None):
     try:
         config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
         text = config.get_text_config()
+        padding, text.use_cache = getattr(text, "pad_token_id", None), False
         vars(text)["pad_token_id"] = None  # some classes allow numbers alone
-        text.use_cache = False
         if layers:
             shrink(text, layers)
         model = make_model(transformers, text, torch.float32)
+        if padding is not None and placed_modules(model):
+            text.pad_token_id = padding
+            model = make_model(transformers, text, torch.float32)
+            for module in placed_modules(model):
+                setattr(module, PLACES, places_of_all)
     except (OSError, ValueError, KeyError) as error:
         raise Failure(BAD_DATA, f"{folder}: transformers makes no causal model of it: {first_line(error)}") from None
     return model.train()
+
+
+def placed_modules(model):
+    """Those that count positions from the padding token's number on, and leave out padding tokens."""
+    return [module for module in model.modules() if hasattr(module, PLACES)]
+
+
+def places_of_all(input_ids, padding_idx, *_):
+    import torch
+
+    return (padding_idx + 1 + torch.arange(input_ids.shape[1])).expand(input_ids.shape)
 
 
 def make_model(transformers, config, dtype):

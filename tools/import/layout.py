@@ -209,11 +209,17 @@ def offset_of(maker, rows):
 
 def heads_of(maker, name, axes):
     """A value of (batch, sequence, heads, head_dim) whose axes the user has in that order, batch and heads as one dim or as two."""
-    value = maker.value(name)
-    tokens = (maker.graph.batch, maker.graph.sequence)
+    value, tokens = with_one_head(maker, maker.value(name)), (maker.graph.batch, maker.graph.sequence)
     needs(len(value.shape) == 4 and value.shape[:2] == tokens and value.axes == axes,
           f"{name} is not of (batch, heads, sequence, head_dim), transposed from (batch, sequence, heads, head_dim)")
     return value
+
+
+def with_one_head(maker, value):
+    """Of (batch, 1, sequence, head_dim), as of several heads."""
+    batch, sequence = maker.graph.batch, maker.graph.sequence
+    is_one = value.shape[:3] == (batch, 1, sequence) and value.axes == (0, 1, 2, 3) and sequence > 1 and value.repeat == 1 and not value.counts
+    return replace(value, shape=(batch, sequence, 1, value.shape[3]), axes=HEADS_FIRST) if is_one and len(value.shape) == 4 else value
 
 
 def rotation(maker, pairs=False):
@@ -252,7 +258,8 @@ def attention(maker):
     heads, kv_heads, head_dim = q.shape[2], k.shape[2], q.shape[3]
     grouped = heads // kv_heads if fused and maker.call.value["enable_gqa"] else 1
     needs(q.repeat == 1 and k.shape == v.shape and k.shape[3] == head_dim, "keys and values of other extents than the queries")
-    needs(q.counts == k.counts == v.counts, "keys and values of other dims than the queries")
+    needs(q.counts == k.counts, "keys of other dims than the queries")
+    q = replace(q, counts=v.counts)  # and so the result
     needs(k.repeat == v.repeat and heads == kv_heads * k.repeat * grouped, "heads that keys and values do not divide")
     attributes = {"heads": heads, "kv_heads": kv_heads, "head_dim": head_dim, **({"cap": maker.bound["#cap"]} if "#cap" in maker.bound else {})}
     read = [scaled_query(maker, q, head_dim, fused), k.output, v.output]
@@ -267,7 +274,7 @@ def attention(maker):
 
 def repeated(maker):
     """Keys or values of which each head is there several times in a row."""
-    x = maker.value("x")
+    x = with_one_head(maker, maker.value("x"))
     needs(len(x.shape) == 4 and x.repeat == 1 and not x.counts, "an expansion of another value than the heads of keys or values")
     at = x.axes.index(2)
     logical, times = x.logical, maker.shape[at] // x.logical[at]
@@ -304,6 +311,9 @@ def masks_of(maker, fused):
     needs(bound.get("#least", constants.HIDDEN) <= constants.HIDDEN, f"scores of {bound.get('#least')} where a query does not see a key; minus infinity")
     masks = [~maker.constant("@hidden").bool()] if "@hidden" in bound else []
     masks += [maker.constant(name) for name in ("@mask", "@shown") if name in bound]
+    masks += [maker.constant("@factor") != 0] if "@factor" in bound else []
+    needs("@factor" not in bound or torch.equal(masks[-1].to(maker.constant("@factor").dtype), maker.constant("@factor")), "scores times other numbers than 0 and 1")
+    needs("@zeros" not in bound or not bool(maker.constant("@zeros").any()), "scores with a bias")
     if len(masks) < 2:
         return masks[0] if masks else None, causal
     seen = [constants.sees(mask) for mask in masks]  # eager GPT-2 of transformers 4 has both
@@ -408,11 +418,12 @@ def split_part(maker, source, axis, start, length, extent, remains):
     value = maker.values[source]
     at = value.axes[axis]
     needs(not value.counts, "a part of a dim of several")
-    needs(value.repeat == 1 and at >= 2, "parts of another dim than the columns of a token")
+    rows, tokens = math.prod(value.shape[:at]), math.prod(maker.graph.tokens)
+    needs(value.repeat == 1 and rows % tokens == 0, "parts of another dim than the columns of a token")
     bounds = maker.bounds_of(source, axis)
     whole = bounds[0][0] == 0 and bounds[-1][1] == extent and all(one[1] == other[0] for one, other in zip(bounds, bounds[1:]))
     needs(whole and len(bounds) > 1, f"columns {start} to {start + length} of {extent}: Penstock splits into parts that are all read")
-    groups, inner = math.prod(value.shape[2:at]), math.prod(value.shape[at + 1:])
+    groups, inner = rows // tokens, math.prod(value.shape[at + 1:])
     sizes = [(end - begin) * inner for begin, end in bounds]
     key = (value.output, groups, *sizes)
     if key not in maker.splits:

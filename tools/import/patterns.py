@@ -68,7 +68,7 @@ ROTATED_HALVES = ("cat", [("sub", ("mul", Part(0, 2, "x"), "@cos"), ("mul", Part
 
 
 def flat(pairs):
-    return Either(("reshape|view|_unsafe_view", pairs, "_"), ("flatten", pairs, "_", "_"))
+    return Either(("reshape|view|_unsafe_view|reshape_as|view_as", pairs, "_"), ("flatten", pairs, "_", "_"))
 
 
 def stacked(one, other):
@@ -93,10 +93,11 @@ ROTATED_PART = Either(of_part(ROTATED), of_part(ROTATED_HALVES), ("cat", [*of(Le
 PRODUCT = ("matmul|bmm", "q", "k")
 SCALED_PRODUCT = ("bmm", ("mul", "q", "#scale"), "k")  # of nn.MultiheadAttention, as ADDED
 ADDED = ("baddbmm", Either("@mask", "%mask"), Either(("mul", "q", "#scale"), "q"), "k")
-PLAIN_SCORES = Either(("mul", PRODUCT, "#scale"), ("div", PRODUCT, "#divisor"), SCALED_PRODUCT, PRODUCT)
+PLAIN_SCORES = Either(("mul", PRODUCT, "#scale"), ("div", PRODUCT, "#divisor"), SCALED_PRODUCT, ("baddbmm", "@zeros", "q", "k", {"beta": "_", "alpha": "#scale"}), PRODUCT)
 SCORES = Either(("mul", ("tanh", ("div", PLAIN_SCORES, "#cap")), "#cap"), PLAIN_SCORES)
-HIDDEN = Either(("masked_fill", SCORES, "@hidden", "#least"), ("where", "@shown", SCORES, "#least"))
-MASKED = Either(ADDED, ("add", SCORES, Either("@mask", "%mask")), ("add", HIDDEN, "@mask"), HIDDEN, SCORES)
+HIDDEN = Either(("masked_fill", SCORES, "@hidden", "#least"), ("where", "@shown", SCORES, "#least"), ("add", ("mul", SCORES, "@factor"), "@mask"))
+OF_HEADS = ("add", ("reshape|view|_unsafe_view", SCORES, "_"), Either("@mask", "%mask"))  # of batch and heads as two dims, where the products have one
+MASKED = Either(ADDED, ("add", SCORES, Either("@mask", "%mask")), OF_HEADS, ("reshape|view|_unsafe_view", OF_HEADS, "_"), ("add", HIDDEN, "@mask"), HIDDEN, SCORES)
 ATTENTION = ("matmul|bmm", ("softmax", MASKED, -1, {"dtype": "_"}), "v")
 FUSED_ATTENTION = ("scaled_dot_product_attention", "q", "k", "v",
                    {"attn_mask": Either("@mask?", "%mask"), "is_causal": "_", "scale": "#scale?", "enable_gqa": "_"})
