@@ -298,14 +298,21 @@ static const char *check_heads(const struct matching *m) {
                   (long long)m->dim[heads]);
 }
 
+static const char *check_flags(const struct matching *m) {
+  static const char *const flags[] = {"pairs", "mean"};
+  for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
+    const int n = pen_signature_dim(m->signature, flags[i]);
+    if (n >= 0 && m->dim[n] > 1)
+      return pen_text("%s = %lld: 1, or absent", flags[i], (long long)m->dim[n]);
+  }
+  return NULL;
+}
+
 /* What turns of a head (ROPE_PART). */
 static const char *check_rotated(const struct matching *m) {
   const int rotated = pen_signature_dim(m->signature, "rotated"),
-            head_dim = pen_signature_dim(m->signature, "head_dim"),
-            pairs = pen_signature_dim(m->signature, "pairs");
-  if (rotated < 0) return NULL;
-  if (m->dim[pairs] > 1) return pen_text("pairs = %lld: 1, or absent", (long long)m->dim[pairs]);
-  if (m->dim[rotated] <= m->dim[head_dim]) return NULL;
+            head_dim = pen_signature_dim(m->signature, "head_dim");
+  if (rotated < 0 || m->dim[rotated] <= m->dim[head_dim]) return NULL;
   return pen_text("the table is of %lld elements of a head: at most head_dim = %lld",
                   (long long)m->dim[rotated], (long long)m->dim[head_dim]);
 }
@@ -331,6 +338,7 @@ static const char *check_match(const struct matching *m) {
   for (int n = 0; n < m->signature->dim_count; n++)
     if (!m->known[n]) return pen_text("%s does not follow from the operands", m->signature->dim[n]);
   const char *wrong = check_heads(m);
+  if (!wrong) wrong = check_flags(m);
   if (!wrong) wrong = check_rotated(m);
   return wrong ? wrong : check_blocks(m);
 }

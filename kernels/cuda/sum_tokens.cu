@@ -9,6 +9,7 @@ struct sum_token {
   const T *x;
   T *y;
   int64_t sequence, width;
+  float divisor;
   template <int N>
   __device__ void run(int64_t i) const {
 #pragma unroll
@@ -16,6 +17,7 @@ struct sum_token {
       const T *from = x + (i + k) / width * sequence * width + (i + k) % width;
       lanes<1> sum = {{0}};
       for (int64_t t = 0; t < sequence; t++) sum.v[0] += widen(from[t * width]);
+      sum.v[0] /= divisor;
       store(y + i + k, sum);
     }
   }
@@ -26,26 +28,29 @@ struct repeat_token {
   const T *x;
   T *y;
   int64_t sequence, width;
+  float divisor;
   template <int N>
   __device__ void run(int64_t i) const {
     lanes<N> value;
 #pragma unroll
     for (int k = 0; k < N; k++)
-      value.v[k] = widen(x[(i + k) / (sequence * width) * width + (i + k) % width]);
+      value.v[k] = widen(x[(i + k) / (sequence * width) * width + (i + k) % width]) / divisor;
     store(y + i, value);
   }
 };
 
+float divisor_of(const struct pen_call *call) { return call->dim[3] ? (float)call->dim[1] : 1.0f; }
+
 template <class T>
 void sum_tokens_of(const struct pen_call *call) {
   const sum_token<T> op = {(const T *)call->operand[0], (T *)call->operand[1], call->dim[1],
-                           call->dim[2]};
+                           call->dim[2], divisor_of(call)};
   launch_each<T>(op, call->dim[0] * call->dim[2], call->stream);
 }
 template <class T>
 void repeat_tokens_of(const struct pen_call *call) {
   const repeat_token<T> op = {(const T *)call->operand[0], (T *)call->operand[1], call->dim[1],
-                              call->dim[2]};
+                              call->dim[2], divisor_of(call)};
   launch_each<T>(op, call->dim[0] * call->dim[1] * call->dim[2], call->stream);
 }
 

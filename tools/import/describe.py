@@ -176,7 +176,7 @@ def describe(units, names, given, tensors, sequence, source, config=None, loss_o
     starts = Namer(each.name for each in given).name("starts")
     namer = Namer(each.name for each in given)
     shares = {share: namer.name("share") for share in dict.fromkeys(operand for operand in operands if isinstance(operand, Share))}
-    kinds, kind_names = kinds_of(units, names.of_use, {**{each.key: each.name for each in given}, "starts": starts, **shares}, given[0].shape("batch", "sequence")[:1 + given[0].has_tokens])
+    kinds, kind_names = kinds_of(units, names.of_use, {**{each.key: each.name for each in given}, "starts": starts, **shares}, ["batch", "sequence"] if any(each.has_tokens for each in given) else ["batch"])
     inputs = [each.entry for each in given if each.key in read]
     if "starts" in read or all(each.source for each in given):
         inputs.append({"name": starts, "dtype": "i32", "shape": ["batch", "sequence"], "from": "starts"})

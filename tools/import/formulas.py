@@ -106,6 +106,19 @@ def logp(at, logits, targets):
     return found.masked_fill(ids == IGNORED, 0.0), lse
 
 
+def select_tokens(at, x):
+    """Values of samples are of one token."""
+    count = at.get("tokens", 1)
+    first = at.get("first", x.shape[1] - count)
+    return x[:, first:first + count].flatten(1)[:, None]
+
+
+def copy_blocks(at, x, a=None):
+    x, source, target = x.unflatten(-1, (at.get("groups", 1), -1)), at.get("source", 0), at.get("target", 0)
+    part = x[..., source:source + at["to"] - target]
+    return added(F.pad(part, (target, at["to"] - target - part.shape[-1])).flatten(-2), a)
+
+
 def group_sum(at, x):
     groups = x.reshape(len(x) // at["group"], -1, 1)
     return groups.sum(1, keepdim=True).expand_as(groups).reshape(x.shape)
@@ -144,6 +157,10 @@ FORMULAS = {
     "SPLIT": lambda at, x: x.chunk(3, -1),
     **dict.fromkeys(("SPLIT_2", "SPLIT_3"), split),
     **dict.fromkeys(("JOIN_2", "JOIN_3"), join),
+    "COPY_BLOCKS": copy_blocks,
+    "SELECT_TOKENS": select_tokens,
+    "SUM_TOKENS": lambda at, x: (x.mean if at.get("mean") else x.sum)(1, keepdim=True),
+    "REPEAT_TOKENS": lambda at, x: x.expand(-1, at["tokens"], -1),
     "ROPE_TABLE": rope_table,
     "ROPE": rope,
     "ROPE_PART": rope,
@@ -199,6 +216,7 @@ def run(description, weights, inputs, shares, group=1, seen=None):
     """The loss of a description. `seen`: a function that gets the row and the outputs of each op."""
     tied = {weight["tied"]: weight["name"] for weight in description["weights"] if "tied" in weight}
     given, losses, inputs = None, [], with_tokens(description, inputs)
+    sizes = {"GROUP_SUM": {"group": group}, "REPEAT_TOKENS": {"tokens": max(value.shape[1] for value in inputs.values())}}
     for kind, prefix in units_of(description):
         kind = description["kinds"][kind]
         local = {taken["name"]: given for taken in kind["takes"]}
@@ -207,7 +225,7 @@ def run(description, weights, inputs, shares, group=1, seen=None):
             for place, name in enumerate(operands):
                 if name in inputs and name not in local:
                     read[place] = inputs[name].long() if IDS.get(row) == place else inputs[name].float().reshape(*inputs[name].shape[:2], -1)
-            made = FORMULAS[row]({**attributes, "group": group} if row == "GROUP_SUM" else attributes, *read)
+            made = FORMULAS[row]({**attributes, **sizes.get(row, {})}, *read)
             made = made if len(outputs) > 1 else (made,)
             local.update(zip(outputs, made))
             losses += made if row in LOSSES else []

@@ -132,6 +132,7 @@ class Graph:
         self.group, self.tokens = group, (batch, sequence)
         self.input = {each.key: each for each in inputs}
         self.batch, self.sequence = batch, sequence
+        self.has_tokens = any(each.has_tokens for each in inputs)
         self.exported, self.nodes, self.buffers = exported, list(exported.graph.nodes), buffers
         self.constant, self.parameters, self.inputs, self.refusals = Constants(), {}, {}, []
         self.of_weights = set()  # nodes that depend on weights, and on no value

@@ -80,9 +80,6 @@ def need_sequence(given, inputs):
         return 1
     if given is None:
         raise Failure(USAGE, "--sequence N is missing" + (", which the inputs have" if inputs else ""))
-    if inputs and not all(each.has_tokens for each in inputs.list):
-        raise Failure(BAD_DATA, f"--inputs: {next(each.name for each in inputs.list if not each.has_tokens)} has no extent sequence, but others have: "
-                                "all of them or none")
     return given
 
 

@@ -3,6 +3,7 @@
 A function takes a Maker (program.py), which has the match, and returns the Value of its last node. It raises Refused with a reason."""
 import math
 from dataclasses import replace
+from itertools import accumulate
 
 import torch
 
@@ -14,6 +15,7 @@ from ops import HEADS_FIRST, HEADS_TRANSPOSED, Data, Output, Table, Value, Weigh
 
 F32_EPSILON = torch.finfo(torch.float32).eps
 MASKS_TRIED = 4
+PARTS_OF_ROWS = "parts of another dim than the columns of a token"
 
 
 def operands_of(maker, **given):
@@ -88,9 +90,10 @@ def pointwise(maker):
     """A program of values that lie alike; beside them values of one element for each token, and weights of the last dim."""
     steps = maker.bound["steps"]
     values = {operand: maker.value_of(operand) for operand in steps.operands if not isinstance(operand, Weight)}
+    is_of_tokens = any(not value.output.of_samples and value.spread == 1 for value in values.values())
     is_due = bool(values) and all(value.is_due for value in values.values()) and is_linear(steps)
     if not is_due:
-        values = {operand: sum_of_tokens(maker, value) for operand, value in values.items()}
+        values = {operand: at_each_token(maker, value) if is_of_tokens else at_each_sample(maker, value) for operand, value in values.items()}
     whole = [value for value in values.values() if value.logical == maker.shape]
     needs(maker.shape, "a loss that is no cross entropy of the targets")
     needs(whole, "no operand has the shape of the result")
@@ -123,6 +126,23 @@ def sum_of_tokens(maker, value):
     return replace(value, output=maker.add([value.output], {}, row="GROUP_SUM", widths=[1]), is_due=False)
 
 
+def at_each_token(maker, value):
+    """A value of samples, (batch, 1, ...), beside values of tokens; a sum that is due is taken."""
+    if not value.output.of_samples or not maker.graph.has_tokens:
+        return sum_of_tokens(maker, value)
+    needs(value.is_plain and value.shape[:2] == (maker.graph.batch, 1), "a value of samples beside one of tokens, without a dim of 1 in place of the tokens")
+    made = maker.add([value.output], {}, row="REPEAT_TOKENS", widths=[value.output.width])
+    return plain(made, (value.shape[0], maker.graph.sequence, *value.shape[2:]))
+
+
+def at_each_sample(maker, value):
+    """A sum over the tokens of a sample beside values of samples."""
+    if value.spread == 1 or not maker.graph.has_tokens or value.shape[0] != maker.graph.batch:
+        return sum_of_tokens(maker, value)
+    row, said = ("SUM_TOKENS", {}) if value.is_due else ("SELECT_TOKENS", {"first": 0})
+    return plain(maker.add([value.output], said, row=row, widths=[1]), value.shape)
+
+
 def over_tokens(maker, x):
     """A sum of all tokens of each sample, and of the samples of a group. What is done by elements before it is taken may be done before."""
     graph, tokens = maker.graph, math.prod(maker.graph.tokens)
@@ -137,7 +157,7 @@ def over_tokens(maker, x):
 def is_column(maker, value):
     """One element for each token, or for each sample."""
     count = len(maker.shape)
-    if value.spread > 1:
+    if value.spread > 1 and not value.output.of_samples:
         return value.spread == maker.graph.sequence and value.shape == (maker.graph.batch,) + (1,) * (count - 1)
     return value.is_plain and value.output.width == 1 and any(value.shape == maker.shape[:place] + (1,) * (count - place) for place in range(1, count))
 
@@ -150,10 +170,22 @@ def check_row(maker, shape, first):
 def of_row(maker, read=None):
     """Of x, or of a value that lies like it."""
     x = maker.value("x", True)
-    if maker.pattern.row == "ROW_SUM" and not read and (x.spread > 1 or x.is_plain and x.output.width == 1):
+    is_one = x.is_plain and x.output.width == 1 and not x.output.of_samples
+    if is_one and maker.pattern.row == "ROW_MEAN" and x.shape[:2] == maker.graph.tokens and maker.call["dim"] in (1 - len(x.shape), [1 - len(x.shape)]):
+        return pooled(maker)
+    if maker.pattern.row == "ROW_SUM" and not read and (x.spread > 1 or is_one):
         return over_tokens(maker, x) if math.prod(maker.shape) < math.prod(maker.graph.tokens) else plain(x.output, maker.shape)
     needs(x.spread == 1 and x.is_plain and x.shape[-1] == x.output.width, f"{maker.pattern.row} of another part than all elements of a token")
     return plain(maker.add([read or x.output], {}, widths=[1]), maker.shape)
+
+
+def pooled(maker):
+    """The sum or the mean over the tokens of each sample: a value of samples."""
+    x, rank = maker.value("x"), len(shape_of(maker.graph.strip(maker.bound["x"])))
+    needs(maker.call["dim"] in (1 - rank, [1 - rank]) and x.is_plain and x.shape[:2] == maker.graph.tokens and maker.graph.has_tokens,
+          "a sum or mean over another dim than the last, or the tokens of a sample")
+    said = {"mean": 1} if kind_of(maker.call.node) == "mean" else {}
+    return plain(maker.add([x.output], said, row="SUM_TOKENS", widths=[x.output.width]), maker.shape)
 
 
 def length(maker):
@@ -177,7 +209,7 @@ def embedding(maker):
     ids = maker.input("ids")
     needs(ids is not None and maker.graph.input[ids].source in ("", "tokens"), "an embedding of other ids than the tokens")
     padding = maker.bound["#padding"]
-    return plain(maker.add(operands_of(maker, ids=Data(ids)), {"padding": padding + 1} if padding >= 0 else {}), maker.shape)
+    return plain(maker.add(operands_of(maker, ids=maker.data(ids)), {"padding": padding + 1} if padding >= 0 else {}), maker.shape)
 
 
 def position(maker, name=".table"):
@@ -356,12 +388,12 @@ def cross_entropy(maker):
     needs(maker.program.ignored.setdefault(key, ignored) == ignored, f"ignore_index = {ignored}, but {maker.program.ignored[key]} before")
     if maker.bound["#reduction"] == NONE or smoothing:
         return each_loss(maker, logits, key, smoothing)
-    return plain(maker.add([logits, Data(key), Data(key + ".share")], {}, widths=[1]), ())
+    return plain(maker.add([logits, maker.data(key), Data(key + ".share")], {}, widths=[1]), ())
 
 
 def log_probabilities(maker, logits, key):
     width = maker.graph.input[key].rest
-    return maker.add([logits, Data(key)], {}, row="LOGP", widths=[math.prod(width), 1])
+    return maker.add([logits, maker.data(key)], {}, row="LOGP", widths=[math.prod(width), 1])
 
 
 def each_loss(maker, logits, key, smoothing):
@@ -408,29 +440,52 @@ def join(maker):
     values = [maker.value(name) for name in maker.pattern.operands.split()]
     at = maker.call.value["dim"] + len(maker.shape)
     needs(all(value.is_plain for value in values), "it reads a value whose heads are transposed")
-    needs(at >= 2, "parts of another dim than the columns of a token")
-    groups, inner = math.prod(maker.shape[2:at]), math.prod(maker.shape[at + 1:])
-    return plain(maker.add([value.output for value in values], said_of([value.shape[at] * inner for value in values], groups)), maker.shape)
+    first = max(map(maker.rows_of, values))
+    needs(at >= first, PARTS_OF_ROWS)
+    groups, inner = math.prod(maker.shape[first:at]), math.prod(maker.shape[at + 1:])
+    sizes = [value.shape[at] * inner for value in values]
+    if len(values) <= 3:
+        return plain(maker.add([value.output for value in values], said_of(sizes, groups)), maker.shape)
+    made = None
+    for value, target in zip(values, accumulate([0, *sizes])):
+        said = {"to": sum(sizes), **({"groups": groups} if groups > 1 else {}), **({"target": target} if target else {})}
+        made = maker.add([value.output, *([made] if made else [])], said, row="COPY_BLOCKS", widths=[groups * sum(sizes)])
+    return plain(made, maker.shape)
 
 
 def split_part(maker, source, axis, start, length, extent, remains):
-    """One of the parts of each token, or of each block of its columns."""
-    value = maker.values[source]
+    """One of the parts of each token, or of each block of its columns; or some of the tokens."""
+    value = maker.value_of(source)
     at = value.axes[axis]
     needs(not value.counts, "a part of a dim of several")
-    rows, tokens = math.prod(value.shape[:at]), math.prod(maker.graph.tokens)
-    needs(value.repeat == 1 and rows % tokens == 0, "parts of another dim than the columns of a token")
+    if at == 1 and maker.rows_of(value) == 2:
+        return selected(maker, value, start, length, extent)
+    rows, count = math.prod(value.shape[:at]), maker.count_of(value)
+    needs(value.repeat == 1 and value.spread == 1 and at > 0 and rows % count == 0, PARTS_OF_ROWS)
     bounds = maker.bounds_of(source, axis)
     whole = bounds[0][0] == 0 and bounds[-1][1] == extent and all(one[1] == other[0] for one, other in zip(bounds, bounds[1:]))
-    needs(whole and len(bounds) > 1, f"columns {start} to {start + length} of {extent}: Penstock splits into parts that are all read")
-    groups, inner = rows // tokens, math.prod(value.shape[at + 1:])
+    groups, inner = rows // count, math.prod(value.shape[at + 1:])
     sizes = [(end - begin) * inner for begin, end in bounds]
     key = (value.output, groups, *sizes)
-    if key not in maker.splits:
+    if whole and len(bounds) > 1 and key not in maker.splits:
         maker.splits[key] = parts_of(maker, value.output, groups, sizes)
     shape = value.shape[:at] + ((length,) if remains else ()) + value.shape[at + 1:]
     axes = tuple(other - (other > at and not remains) for other in value.axes if remains or other != at)
-    return replace(value, output=maker.splits[key][bounds.index((start, start + length))], shape=shape, axes=axes)
+    output = maker.splits[key][bounds.index((start, start + length))] if key in maker.splits else slice_of(maker, value.output, groups, start * inner, length * inner)
+    return replace(value, output=output, shape=shape, axes=axes)
+
+
+def slice_of(maker, output, groups, start, length):
+    """Elements of each block, of which others need not be read."""
+    said = {"to": length, **({"groups": groups} if groups > 1 else {}), **({"source": start} if start else {})}
+    return maker.add([output], said, row="COPY_BLOCKS", widths=[groups * length])
+
+
+def selected(maker, value, start, length, extent):
+    """Some of the tokens of each sample, counted from the first or from the last: a value of samples."""
+    needs(value.is_plain and value.spread == 1 and length < extent, "some of the tokens of a value whose heads are transposed, or that is a sum over tokens")
+    said = {**({"tokens": length} if length > 1 else {}), **({} if start + length == extent else {"first": start})}
+    return plain(maker.add([value.output], said, row="SELECT_TOKENS", widths=[length * value.output.width]), maker.shape)
 
 
 def parts_of(maker, output, groups, sizes):

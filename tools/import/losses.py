@@ -182,7 +182,8 @@ def append_losses(program, graph, terms, values):
             program.losses.append(Loss(value.output.op, term.factor, term.over))
             continue
         place = place_of(term.node)
-        if value.output.width * program.batch * program.sequence != math.prod(term.shape) * value.spread:
+        rows = program.batch * (1 if value.output.of_samples else program.sequence)
+        if value.output.width * rows != math.prod(term.shape) * value.spread:
             raise Refused([Refusal(place, "a sum of another part than all tokens")])
         program.ops.append(Op("SUM_LOSS", [value.output, None], {}, [1], place))
         program.losses.append(Loss(program.ops[-1], term.factor / (1 if value.is_due else value.spread), term.over))
@@ -192,7 +193,9 @@ def is_usual(graph, terms):
     """One cross entropy, the sum, or over its own targets."""
     if len(terms) != 1 or not terms[0].is_rows or terms[0].factor != 1:
         return False
-    over = terms[0].over
+    over, targets = terms[0].over, graph.input.get(graph.input_of(Call(terms[0].node)["target"]))
+    if graph.has_tokens and targets is not None and not targets.has_tokens:
+        return False
     return over is None or over.least <= 1 and (over.over, over.input) == ("targets", graph.input_of(Call(terms[0].node)["target"]))
 
 

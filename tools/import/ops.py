@@ -9,14 +9,22 @@ HEADS_FIRST = (0, 2, 1, 3)  # (batch, heads, sequence, head_dim) of (batch, sequ
 HEADS_TRANSPOSED = (0, 2, 3, 1)
 
 
+TO_SAMPLES = ("SELECT_TOKENS", "SUM_TOKENS")  # rows that make values of samples, not of tokens
+TO_TOKENS = ("REPEAT_TOKENS",)
+
+
 @dataclass(eq=False)
 class Op:
     row: str
     operands: list  # Output, Weight, Data, Table or None, in the order of the row
     attributes: dict
-    widths: list  # of each output: elements for each token
+    widths: list  # of each output: elements for each token, or sample
     place: Place | None = None
     path: str = ""  # of the module that runs it
+
+    @property
+    def of_samples(self):
+        return self.row in TO_SAMPLES or self.row not in TO_TOKENS and any(getattr(operand, "of_samples", False) for operand in self.operands)
 
 
 @dataclass(frozen=True)
@@ -27,6 +35,10 @@ class Output:
     @property
     def width(self):
         return self.op.widths[self.index]
+
+    @property
+    def of_samples(self):
+        return self.op.of_samples
 
 
 @dataclass(frozen=True)
@@ -39,7 +51,8 @@ class Data:
     """An input of the step, by its key, with .share or without; or "starts"."""
 
     name: str
-    width: int = 1  # elements for each token
+    width: int = 1  # elements for each token, or sample
+    of_samples: bool = field(default=False, compare=False)  # it has no tokens, as others of the step have
 
 
 @dataclass(frozen=True)

@@ -108,10 +108,13 @@ REPEATED = Either(("reshape|view|_unsafe_view", ("expand", ("unsqueeze", "x", "_
 # ---- products ----
 TRANSPOSED = Either(("t|numpy_T", ".w"), ("transpose", ".w", "_", "_"), ("permute", ".w", [1, 0]))
 
+FIRST_ROWS = ("slice", Either(".table", ("unsqueeze", ".table", 0)), {"dim": -2, "start": "#first?", "end": "_"})
+JOINED_MOST = 16
+
 PATTERNS = (
     Pattern("EMBEDDING", ("embedding", ".table", "ids", "#padding"), "ids .table", layout.embedding),
     Pattern("POSITION", ("add", "x", ("embedding", ".table", "@positions", "#padding")), "x .table", layout.position),
-    Pattern("POSITION", ("add", "x", ("slice", ".table", {"dim": -2, "start": "#first?", "end": "_"})), "x .table", layout.position),
+    Pattern("POSITION", ("add", "x", Either(FIRST_ROWS, ("unsqueeze", FIRST_ROWS, 0), ("unsqueeze", ".table", 0))), "x .table", layout.position),
     Pattern("POSITION", ("add", "x", ("select", ".table", {"dim": -2, "index": "#row"})), "x .table", layout.position),
     Pattern("LINEAR", ("linear", "x", ".w", ".bias?"), "x .w", layout.product),
     Pattern("LINEAR", ("matmul|mm", "x", TRANSPOSED), "x .w", layout.product),
@@ -129,6 +132,8 @@ PATTERNS = (
     Pattern("ROPE_PART", of_part(ROTATED_PAIRS), "x", layout.rotation_of_pairs),
     Pattern("JOIN_2", ("cat", ["x", "y"], "_"), "x y", layout.join),
     Pattern("JOIN_3", ("cat", ["x", "y", "z"], "_"), "x y z", layout.join),
+    *(Pattern("COPY_BLOCKS", ("cat", [f"x{number}" for number in range(count)], "_"), " ".join(f"x{number}" for number in range(count)), layout.join)
+      for count in range(4, JOINED_MOST + 1)),
     Pattern("ATTENTION", FUSED_ATTENTION, "q k v", layout.attention),
     Pattern("ATTENTION", ATTENTION, "q k v", layout.attention),
     Pattern("SWIGLU", ("mul", of("gate", SILU), "up"), "gate up", layout.elementwise),
@@ -141,6 +146,7 @@ PATTERNS = (
     Pattern("ADD", ("add", "x", "y"), "x y", layout.elementwise, when=layout.have_one_shape),
     Pattern("ROW_MEAN", ("mean", "x", {"dim": -1, "keepdim": "_", "dtype": "_"}), "x", layout.of_row),
     Pattern("ROW_SUM", ("linalg_vector_norm|norm", "x", 2, {"dim": -1, "keepdim": "_"}), "x", layout.length),
+    Pattern("SUM_TOKENS", ("sum|mean", "x", {"dim": Either(-2, -3, -4), "keepdim": "_", "dtype": "_"}), "x", layout.pooled),
     Pattern("ROW_SUM", ("sum", "x", {"dim": -1, "keepdim": "_", "dtype": "_"}), "x", layout.of_row),
     Pattern("", REPEATED, "x", layout.repeated),
     Pattern("CROSS_ENTROPY", ("cross_entropy_loss", "logits", "targets", {"reduction": "#reduction", "ignore_index": "#ignored", "label_smoothing": "#smoothing"}),

@@ -80,7 +80,18 @@ class Maker:
         given = self.graph.input[self.graph.input_of(node)]
         needs(not given.source, f"it reads the input {given.name}; an embedding or the loss does")
         needs(given.dtype in OF_VALUES, f"it reads the input {given.name} as values: f32, bf16, u8 or bool")
-        return plain(Data(given.key, math.prod(given.rest)), shape_of(node))
+        return plain(self.data(given.key, math.prod(given.rest)), shape_of(node))
+
+    def data(self, key, width=1):
+        return Data(key, width, self.graph.has_tokens and not self.graph.input[key].has_tokens)
+
+    def rows_of(self, value):
+        """How many of the dims of a value are batch and sequence, or of samples batch alone."""
+        return 2 if self.graph.has_tokens and not value.output.of_samples else 1
+
+    def count_of(self, value):
+        """The tokens of a value, or the samples."""
+        return self.graph.batch * (1 if value.output.of_samples else self.graph.sequence)
 
     def ids_of_logits(self, logits):
         """An input of ids that are targets of logits."""
@@ -114,9 +125,8 @@ class Maker:
         return {**self.pattern.others, **said}
 
     def add(self, operands, attributes=None, row=None, widths=None):
-        tokens = self.graph.batch * self.graph.sequence
-        widths = widths or [math.prod(self.shape) // tokens]
         op = Op(row or self.pattern.row, operands, attributes or {}, widths, self.place, path_of(self.node, self.graph.prefix))
+        op.widths = widths or [math.prod(self.shape) // (self.graph.batch * (1 if op.of_samples else self.graph.sequence))]
         same = None if any(isinstance(operand, Weight) for operand in operands) else (op.row, *operands, repr(op.attributes))
         if same in self.without_weights:
             return Output(self.without_weights[same])

@@ -76,11 +76,15 @@ def passing(ops, place):
     return list(found)
 
 
+def is_one_of_tokens(outputs):
+    return len(outputs) == 1 and not outputs[0].of_samples
+
+
 def boundaries(ops, segments):
     """Where each segment but the first begins."""
     places, after_layer = [], None
     for one, other in zip(segments, segments[1:]):
-        possible = [place for place in range(one.last + 1, other.first + 1) if len(passing(ops, place)) == 1]
+        possible = [place for place in range(one.last + 1, other.first + 1) if is_one_of_tokens(passing(ops, place))]
         if not possible:
             count = len(passing(ops, other.first))
             raise Refused([Refusal(ops[other.first].place, f"{count} tensors pass from {one.label or 'what is before'} to {other.label or 'what follows'}: "
