@@ -13,6 +13,7 @@
 #include "gen/base/error.h"
 #include "gen/families/described_inputs.h"
 #include "gen/families/described_ops.h"
+#include "gen/families/described_shapes.h"
 #include "gen/families/language.h"
 #include "gen/model/gradient_rules.h"
 #include "gen/model/op_signature.h"

@@ -76,8 +76,4 @@ struct pen_kind {
 struct pen_kind *pen_described_kind(const struct pen_description *description,
                                     const struct pen_described_kind *from);
 
-/* Fails (78) unless the weights of the unit with that prefix and the values have shapes that match
- * the rows. Sets the widths of values, which are the same in each unit of a kind. */
-void pen_kind_match_unit(struct pen_kind *kind, const char *prefix, bool is_first);
-
 #endif
