@@ -186,15 +186,17 @@ __global__ void __launch_bounds__(THREADS)
   for (int i = lane; a && i < experts; i += WARP) dlogits[i] += a[row * experts + i];
 }
 
-/* A thread for each expert. */
+/* A warp for each expert. */
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
     count(T *counts, const int32_t *expert, int64_t choices, int experts) {
-  const int own = (int)(blockIdx.x * THREADS + threadIdx.x);
-  if (own >= experts) return;
+  const int lane = (int)threadIdx.x % WARP;
+  const int64_t own = (int64_t)blockIdx.x * ROWS + threadIdx.x / WARP;
+  if (own >= experts) return; /* uniform in a warp */
   int sum = 0;
-  for (int64_t i = 0; i < choices; i++) sum += expert[i] == own;
-  counts[own] += (T)sum;
+  for (int64_t i = lane; i < choices; i += WARP) sum += expert[i] == own;
+  sum = warp_sum(sum);
+  if (lane == 0) counts[own] += (T)sum;
 }
 
 /* ---- ROUTER_LOSS: see kernels/cpu/vector/router.c ---- */
@@ -277,9 +279,9 @@ void pen_cuda_route_dx(const struct pen_call *call) {
 
 template <typename T>
 static void count_choices(const struct pen_call *call) {
-  PEN_LAUNCH(count<T>, dim3((unsigned)ceiling(call->dim[1], THREADS)), dim3(THREADS), 0,
-             call->stream, (T *)call->operand[1], (const int32_t *)call->operand[0],
-             call->dim[0] * call->dim[2], (int)call->dim[1]);
+  PEN_LAUNCH(count<T>, dim3((unsigned)ceiling(call->dim[1], ROWS)), dim3(THREADS), 0, call->stream,
+             (T *)call->operand[1], (const int32_t *)call->operand[0], call->dim[0] * call->dim[2],
+             (int)call->dim[1]);
 }
 
 void pen_cuda_count_choices(const struct pen_call *call) { count_choices<float>(call); }

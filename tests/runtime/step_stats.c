@@ -198,6 +198,27 @@ static void test_board_sums_in_rising_order(void **state) {
   assert_false(pen_step_stats_diverged(&plan, board, 0)); /* which is none of its faults */
 }
 
+/* Of two replicas with a tensor and a microbatch each, whose two routers have three experts: of the
+ * first router they are chosen 1 + 2, 0 + 3 and 0 + 0 times, of the second 1 + 1 each. */
+static void test_the_load_is_that_of_all_replicas(void **state) {
+  (void)state;
+  static const struct pen_router routers[] = {{.layer = 0, .experts = 3},
+                                              {.layer = 2, .experts = 3}};
+  static const double board[] = {9, 9, 1, 0, 0, 1, 1, 1, 9, 9, 2, 3, 0, 1, 1, 1};
+  const struct pen_plan plan = {.replica_count = 2,
+                                .tensor_ranks = 1,
+                                .shard_ranks = 2,
+                                .weight_count = 1,
+                                .loss_count = 1,
+                                .routers = routers,
+                                .router_count = 2};
+  assert_int_equal(2 * pen_stats_entries(&plan), sizeof board / sizeof *board);
+  assert_near(pen_step_stats_choices(&plan, board, 0, 1), 3, 0);
+  const struct pen_expert_load load = pen_step_stats_load(&plan, board);
+  assert_near(load.greatest, 1.5, 0);
+  assert_int_equal(load.idle, 1);
+}
+
 /* ---- replicas ---- */
 
 enum { REPLICAS = 3 };
@@ -294,6 +315,7 @@ int main(void) {
       cmocka_unit_test(test_the_greatest_magnitude_is_the_greatest_of_all_tensors),
       cmocka_unit_test(test_a_step_is_skipped_where_the_norm_is_known_and_not_finite),
       cmocka_unit_test(test_board_sums_in_rising_order),
+      cmocka_unit_test(test_the_load_is_that_of_all_replicas),
       cmocka_unit_test(test_replicas_add_gradients_in_their_order),
       cmocka_unit_test(test_logged_numbers_read_back_exactly),
   };
