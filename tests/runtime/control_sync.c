@@ -124,12 +124,33 @@ static void test_applied_statistics_are_those_of_the_rank(void **state) {
   }
 }
 
+static void test_a_part_of_the_mailbox_leaves_what_the_host_has(void **state) {
+  struct fixture *f = *state;
+  uint32_t mailbox[] = {UINT32_MAX, 1, UINT32_MAX, UINT32_MAX};
+  const uint32_t sent[] = {UINT32_MAX, 0, UINT32_MAX}, wanted[] = {UINT32_MAX, 1, 0, UINT32_MAX};
+  f->shared.mailbox = (unsigned char *)mailbox;
+  f->shared.mailbox_bytes = sizeof mailbox;
+  struct pen_control_message message = {
+      .kind = PEN_MESSAGE_PART, .rank = 1, .number = sizeof *mailbox, .bytes = sizeof sent};
+  assert_true(pen_control_sync_fits(f->sync, &message));
+  pen_control_sync_apply(f->sync, &message, sent);
+  assert_memory_equal(mailbox, wanted, sizeof wanted);
+  const uint64_t past[][2] = {{8, sizeof sent}, {20, 0}, {UINT64_MAX - 3, 8}, {0, UINT64_MAX}};
+  for (size_t i = 0; i < sizeof past / sizeof *past; i++) {
+    message.number = past[i][0];
+    message.bytes = past[i][1];
+    assert_false(pen_control_sync_fits(f->sync, &message));
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(test_applied_statistics_leave_those_of_local_ranks,
                                       open_fixture, close_fixture),
       cmocka_unit_test_setup_teardown(test_applied_statistics_are_those_of_the_rank, open_fixture,
                                       close_fixture),
+      cmocka_unit_test_setup_teardown(test_a_part_of_the_mailbox_leaves_what_the_host_has,
+                                      open_fixture, close_fixture),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -38,6 +38,7 @@ EXTRA_DIST += \
   %reldir%/costs.sh \
   %reldir%/cuts.sh \
   %reldir%/end_at.c \
+  %reldir%/end_rank.c \
   %reldir%/flip_bits.c \
   %reldir%/flips.sh \
   %reldir%/fault_run.sh \
