@@ -176,6 +176,7 @@ class Parts(nn.Module):
             frequency = 100.0 ** -(torch.arange(0, self.rotated, 2) / self.rotated)
             angle = torch.outer(torch.arange(x.shape[1]), frequency)
             q, k = (self.turn(each, angle.cos(), angle.sin()) for each in (q, k))
+            k = k * torch.rsqrt(k.square().sum(-1, keepdim=True) + 1e-3)
             y = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
             if self.rotated == 4:
                 gate, up, more, rest = self.up(n).split((2 * WIDTH, WIDTH // 2) * 2, -1)

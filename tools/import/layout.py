@@ -60,6 +60,15 @@ def norm(maker):
     return replace(x, output=maker.add(operands_of(maker), {**maker.attributes(), **said}))
 
 
+def length_one(maker):
+    """x over the root of its sum of squares and epsilon: of their means, over the root of the width."""
+    x, width = maker.value("x"), maker.shape[-1]
+    needs(x.last_is_last, "a norm over another dim than the last")
+    said = {} if width == x.output.width else {"width": width}
+    made = maker.add([x.output], {"epsilon": maker.bound["#epsilon"] / width, **said}, widths=[x.output.width])
+    return replace(x, output=maker.add([made], {"factor": width ** -0.5}, row="SCALE", widths=[x.output.width]))
+
+
 def elementwise(maker):
     return elementwise_of(maker, maker.attributes())
 

@@ -29,6 +29,9 @@ NORMED = Either(
     ("div", "x", Either(("sqrt", MEAN), ("pow", MEAN, 0.5))),
 )
 
+SQUARES = ("add", ("sum", SQUARE, {"dim": -1, "keepdim": True, "dtype": "_"}), "#epsilon")
+OF_LENGTH_ONE = Either(("mul", "x", Either(("rsqrt", SQUARES), ("pow", SQUARES, -0.5))), ("div", "x", Either(("sqrt", SQUARES), ("pow", SQUARES, 0.5))))
+
 # ---- activations ----
 TANH_PART = ("mul", ("add", "x", ("mul", ("pow", "x", 3), 0.044715)), 0.7978845608)
 ONE_AND_TANH = ("add", ("tanh", TANH_PART), 1.0)
@@ -120,6 +123,7 @@ PATTERNS = (
     Pattern("RMSNORM", ("mul", NORMED, ".gain"), "x .gain", layout.norm, "epsilon"),
     Pattern("RMSNORM", ("mul", NORMED, ("add", ".gain", "#offset")), "x .gain", layout.norm, "epsilon offset"),
     Pattern("RMSNORM", NORMED, "x .gain", layout.norm, "epsilon"),
+    Pattern("RMSNORM", OF_LENGTH_ONE, "x", layout.length_one),
     Pattern("RMSNORM", ("rms_norm", "x", "_", ".gain?", "#epsilon?"), "x .gain", layout.norm, "epsilon", {"epsilon": layout.F32_EPSILON}),
     Pattern("LAYERNORM", ("layer_norm", "x", "_", ".gain?", ".bias?", "#epsilon"), "x .gain .bias", layout.norm, "epsilon"),
     Pattern("ROPE", ROTATED, "x", layout.rotation),
