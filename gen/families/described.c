@@ -13,6 +13,7 @@
 #include "gen/base/error.h"
 #include "gen/families/described_inputs.h"
 #include "gen/families/described_ops.h"
+#include "gen/families/described_shapes.h"
 #include "gen/families/language.h"
 #include "gen/model/gradient_rules.h"
 #include "gen/model/op_signature.h"
@@ -97,7 +98,8 @@ static bool computes_gradients(const struct pen_kind *kind, uint32_t first, uint
   return false;
 }
 
-/* The one value that passes from the ops before `place` to those after; PEN_NONE: none, or more. */
+/* The one value that passes from the ops before `place` to those after; PEN_NONE: none, or more, or
+ * one of samples. */
 static uint32_t passing_value(const struct pen_kind *kind, uint32_t place) {
   uint32_t found = PEN_NONE;
   for (uint32_t v = 0; v < kind->value_count; v++) {
@@ -106,7 +108,7 @@ static uint32_t passing_value(const struct pen_kind *kind, uint32_t place) {
                is_constant = value->maker != PEN_NONE &&
                              kind->op[value->maker].row->appended == PEN_APPENDED_CONSTANT;
     if (!is_made || is_constant || (value->past_read <= place && v != kind->gives)) continue;
-    if (found != PEN_NONE) return PEN_NONE;
+    if (found != PEN_NONE || value->of_samples) return PEN_NONE;
     found = v;
   }
   return found;

@@ -15,13 +15,15 @@ struct named_use {
   int op;                       /* TOKENS, TARGETS or INPUT */
   uint32_t number;              /* the input's in the plan, from 1 */
   uint64_t width;
+  bool of_samples; /* it has no tokens */
 };
 
 static uint32_t emit_named(struct pen_graph *graph, const struct pen_declared *declared) {
   const struct named_use *use = (const struct named_use *)(const void *)declared;
   if (use->op == PEN_OP_TARGETS && graph->topology->generates)
     return pen_op_targets(graph, declared);
-  return pen_op_input(graph, use->op, declared->name, use->number, (int64_t)use->width);
+  const int64_t rows = use->of_samples ? graph->rows / graph->topology->sequence : graph->rows;
+  return pen_op_input(graph, use->op, declared->name, use->number, rows, (int64_t)use->width);
 }
 
 /* Inputs of token files: any stage may read them. */
@@ -49,20 +51,21 @@ static const struct pen_declared *declare_named(const struct pen_described_input
       [PEN_USED_AS_TARGETS] = {PEN_OP_TARGETS, PEN_I32, "batch predicting"},
       [PEN_USED_AS_VALUES] = {PEN_OP_INPUT, PEN_OF_MODEL, "batch sequence"},
   };
+  const char *extents = input->has_tokens ? of[use].extents : "batch";
   struct named_use *named = pen_new(1, sizeof *named);
-  *named =
-      (struct named_use){.declared = {.name = input->name,
-                                      .extents = use == PEN_USED_AS_VALUES || input->width > 1
-                                                     ? pen_text("%s %llu", of[use].extents,
-                                                                (unsigned long long)input->width)
-                                                     : of[use].extents,
-                                      .split = 0,
-                                      .dtype = of[use].dtype,
-                                      .receivers = PEN_TO_EVERY,
-                                      .emit = emit_named},
-                         .op = of[use].op,
-                         .number = number,
-                         .width = input->width};
+  *named = (struct named_use){
+      .declared = {.name = input->name,
+                   .extents = use == PEN_USED_AS_VALUES || input->width > 1
+                                  ? pen_text("%s %llu", extents, (unsigned long long)input->width)
+                                  : extents,
+                   .split = 0,
+                   .dtype = of[use].dtype,
+                   .receivers = PEN_TO_EVERY,
+                   .emit = emit_named},
+      .op = of[use].op,
+      .number = number,
+      .width = input->width,
+      .of_samples = !input->has_tokens};
   return &named->declared;
 }
 

@@ -1,8 +1,4 @@
-/* described_kind.c: resolves the names of a kind of units, and matches shapes (see
- * described_kind.h).
- *
- * Shapes are matched for one token: a value of (batch, sequence, width) has `width` elements then,
- * so that no row of an op can hold parts of two tokens. */
+/* described_kind.c: resolves the names of a kind of units (see described_kind.h). */
 #include "gen/families/described_kind.h"
 
 #include <string.h>
@@ -46,7 +42,11 @@ static const struct pen_described_input *find_input(const struct pen_description
 
 static uint32_t add_value(struct pen_kind *kind, const char *name, uint32_t maker) {
   PEN_RESERVE(kind->value, kind->value_count + 1);
-  kind->value[kind->value_count] = (struct pen_kind_value){.name = name, .maker = maker};
+  kind->value[kind->value_count] = (struct pen_kind_value){
+      .name = name,
+      .maker = maker,
+      .of_samples = maker != PEN_NONE && (kind->op[maker].of_samples ||
+                                          kind->op[maker].row->kind == PEN_OP_SELECT_TOKENS)};
   return kind->value_count++;
 }
 
@@ -69,11 +69,6 @@ static void check_input(const struct pen_kind *kind, const struct pen_kind_op *o
       "tokens", "targets", "a value, not an input; or an input by name of f32, bf16 or u8"};
   const char *operand = operand_row(op, k)->name;
   const bool is_named = input && input->from == PEN_SOURCE_NAME;
-  if (is_named && strcmp(operand, "starts") != 0 && !input->has_tokens)
-    FAIL(kind, op,
-         "%s: operand %s: an input with the extents batch and sequence; only a description with "
-         "\"sequence\": 1 has others",
-         name, operand);
   if (is_named && strcmp(operand, "starts") != 0 &&
       (use == PEN_USED_AS_VALUES ? may[input->dtype].values : may[input->dtype].ids))
     return;
@@ -178,6 +173,33 @@ static struct pen_kind_operand read_operand(const struct pen_kind *kind,
   }
 }
 
+/* Whether an operand is a value or an input, and is of samples or of tokens. */
+static bool is_of(const struct pen_kind *kind, const struct pen_kind_operand *operand,
+                  bool samples) {
+  if (operand->source == PEN_OPERAND_VALUE)
+    return kind->value[operand->value].of_samples == samples;
+  return operand->source == PEN_OPERAND_INPUT &&
+         kind->description->input[operand->input].has_tokens != samples;
+}
+
+/* All that an op reads is of tokens, or all is of samples; the latter is so in a step whose
+ * sequences have one token. */
+static void find_samples(const struct pen_kind *kind, struct pen_kind_op *op) {
+  int of[2] = {-1, -1};
+  for (int k = 0; k < PEN_OPERANDS_MAX; k++)
+    for (int samples = 0; samples < 2; samples++)
+      if (is_of(kind, &op->operand[k], samples)) of[samples] = k;
+  op->of_samples = of[1] >= 0;
+  if (of[1] < 0) return;
+  if (of[0] >= 0)
+    FAIL(kind, op, "operand %s is of samples, operand %s of tokens; all are of either",
+         operand_row(op, of[1])->name, operand_row(op, of[0])->name);
+  if (op->row->kind == PEN_OP_SELECT_TOKENS)
+    FAIL(kind, op, "operand x: a value of tokens, not of samples");
+  if (op->row->appended == PEN_APPENDED_LOSS && kind->description->share_count == 0)
+    FAIL(kind, op, "a loss of samples: only with a list shares");
+}
+
 /* Operands in the order of the row; of POINTWISE in any order. */
 static void read_operands(const struct pen_kind *kind, struct pen_kind_op *op) {
   const struct pen_signature *signature = pen_signature_of(op->row->kind);
@@ -254,6 +276,7 @@ static void add_op(struct pen_kind *kind, const struct pen_described_op *from) {
   if (!op->row)
     FAIL(kind, op, "there is no such row; a description may name %s", pen_described_row_names());
   read_operands(kind, op);
+  find_samples(kind, op);
   const uint32_t equal = find_equal(kind, op);
   add_outputs(kind, op, equal);
   if (equal != PEN_NONE) return;
@@ -381,6 +404,9 @@ static void find_given(struct pen_kind *kind) {
   if (maker == PEN_NONE || is_constant(kind, kind->gives) || is_loss(kind, maker))
     pen_description_fail(kind->description, kind->from, NULL,
                          "gives %s: a value that an op of the unit makes", name);
+  if (kind->value[kind->gives].of_samples)
+    pen_description_fail(kind->description, kind->from, NULL,
+                         "gives %s: a value of tokens, not of samples", name);
 }
 
 struct pen_kind *pen_described_kind(const struct pen_description *d,
@@ -406,88 +432,4 @@ struct pen_kind *pen_described_kind(const struct pen_description *d,
   }
   check_readers(kind);
   return kind;
-}
-
-/* ---- shapes ---- */
-
-static struct pen_read_shape shape_of(const struct pen_kind *kind, const struct pen_kind_op *op,
-                                      int k, const char *prefix) {
-  const struct pen_kind_operand *operand = &op->operand[k];
-  struct pen_read_shape shape = {.given = operand->source != PEN_OPERAND_ABSENT, .elements = 1};
-  if (operand->source == PEN_OPERAND_VALUE || operand->source == PEN_OPERAND_CONSTANT)
-    shape.elements = kind->value[operand->value].width;
-  if (operand->source == PEN_OPERAND_INPUT)
-    shape.elements = kind->description->input[operand->input].width;
-  if (operand->source != PEN_OPERAND_WEIGHT) return shape;
-  const char *name = pen_text("%s%s", prefix, operand->weight);
-  const struct pen_described_weight *weight = pen_described_weight_find(kind->description, name);
-  if (!weight)
-    FAIL(kind, op, "%s: operand %s: there is no such weight; one of the list weights", name,
-         operand_row(op, k)->name);
-  shape.dim_count = weight->dim_count;
-  for (uint32_t e = 0; e < weight->dim_count; e++) {
-    shape.dim[e] = weight->dim[e];
-    shape.elements *= weight->dim[e];
-  }
-  return shape;
-}
-
-static void set_width(struct pen_kind *kind, const struct pen_kind_op *op, uint32_t value,
-                      uint64_t width, bool is_first) {
-  if (width > PEN_DESCRIBED_EXTENT_MAX)
-    FAIL(kind, op, "%s: at most %d elements for each token", kind->value[value].name,
-         PEN_DESCRIBED_EXTENT_MAX);
-  if (!is_first && kind->value[value].width != width)
-    FAIL(kind, op,
-         "%s has %llu elements for each token, in another unit of the kind %llu: a kind "
-         "of its own",
-         kind->value[value].name, (unsigned long long)width,
-         (unsigned long long)kind->value[value].width);
-  kind->value[value].width = width;
-}
-
-/* Ids are rows of a table, or columns of logits. */
-static void limit_ids(const struct pen_kind *kind, const struct pen_kind_op *op,
-                      const int64_t dim[PEN_DIMS_MAX]) {
-  const int vocab = pen_signature_dim(pen_signature_of(op->row->kind), "vocab");
-  for (int k = 0; vocab >= 0 && k < PEN_OPERANDS_MAX; k++)
-    if (op->operand[k].source == PEN_OPERAND_INPUT && op->operand[k].use != PEN_USED_AS_VALUES)
-      pen_described_limit(kind->description, op->operand[k].input, (uint64_t)dim[vocab]);
-}
-
-/* What ops make of the product of the logits has a column for each of its columns, which the ids of
- * texts are. */
-static void check_logits(const struct pen_kind *kind) {
-  if (kind->logits == kind->product) return;
-  const struct pen_kind_op *product = &kind->op[kind->product], *logits = &kind->op[kind->logits];
-  const uint64_t columns = kind->value[product->first_output].width,
-                 found = kind->value[logits->first_output].width;
-  if (found != columns)
-    FAIL(kind, logits, "%s, logits, has %llu columns: %llu, as %s",
-         kind->value[logits->first_output].name, (unsigned long long)found,
-         (unsigned long long)columns, kind->value[product->first_output].name);
-}
-
-void pen_kind_match_unit(struct pen_kind *kind, const char *prefix, bool is_first) {
-  static const struct pen_step_sizes token = {1, 1, 1, 1, 1};
-  int64_t dim[PEN_DIMS_MAX];
-  double real[PEN_REALS_MAX];
-  if (kind->takes != PEN_NONE) kind->value[kind->takes].width = kind->from->width;
-  for (uint32_t i = 0; i < kind->op_count; i++) {
-    struct pen_kind_op *op = &kind->op[i];
-    struct pen_read_shape read[PEN_OPERANDS_MAX];
-    if (is_first && op->row->appended == PEN_APPENDED_POINTWISE) {
-      const char *wrong_program = pen_pointwise_resolve(kind, op);
-      if (wrong_program) FAIL(kind, op, "%s", wrong_program);
-    }
-    for (int k = 0; k < pen_signature_of(op->row->kind)->input_count; k++)
-      read[k] = shape_of(kind, op, k, prefix);
-    const char *wrong = pen_row_dims(op->row, op->from, read, &token, dim, real);
-    if (wrong) FAIL(kind, op, "%s", wrong);
-    limit_ids(kind, op, dim);
-    for (int n = 0; n < pen_described_outputs(op->row->kind); n++)
-      set_width(kind, op, op->first_output + (uint32_t)n,
-                pen_row_output_elements(op->row->kind, n, dim), is_first);
-  }
-  check_logits(kind);
 }

@@ -31,6 +31,7 @@ struct pen_kind_op {
   const struct pen_described_row *row;
   const struct pen_described_op *from;
   struct pen_kind_operand operand[PEN_OPERANDS_MAX];
+  bool of_samples;       /* what it reads has no tokens */
   uint32_t first_output; /* its first value; the others follow */
   uint32_t program;      /* of POINTWISE: a row of the description's programs */
 };
@@ -39,7 +40,8 @@ struct pen_kind_value {
   const char *name;
   uint32_t maker;     /* op; PEN_NONE: the unit takes it */
   uint32_t past_read; /* past the last op that reads it; 0: none does */
-  uint64_t width;     /* elements for each token; of a constant for each position */
+  uint64_t width;     /* elements for each token, or sample; of a constant for each position */
+  bool of_samples;    /* it has no tokens, but is of each sample */
 };
 
 /* A name of an op that equals an earlier one: of the value that the earlier one makes. */
@@ -73,9 +75,5 @@ struct pen_kind {
  * kind has the first. */
 struct pen_kind *pen_described_kind(const struct pen_description *description,
                                     const struct pen_described_kind *from);
-
-/* Fails (78) unless the weights of the unit with that prefix and the values have shapes that match
- * the rows. Sets the widths of values, which are the same in each unit of a kind. */
-void pen_kind_match_unit(struct pen_kind *kind, const char *prefix, bool is_first);
 
 #endif

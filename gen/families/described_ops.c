@@ -37,10 +37,13 @@ struct sized_op {
   double real[PEN_REALS_MAX];
 };
 
-static struct pen_step_sizes sizes_of(const struct pen_graph *graph) {
+/* To an op of samples they are sequences of one token. */
+static struct pen_step_sizes sizes_of(const struct pen_graph *graph, bool of_samples) {
   const struct pen_topology *t = graph->topology;
-  return (struct pen_step_sizes){graph->rows / t->sequence, t->sequence, graph->rows,
-                                 t->model_sequence, t->batch_loss_group * t->sequence};
+  const int64_t sequences = graph->rows / t->sequence;
+  if (of_samples) return (struct pen_step_sizes){sequences, 1, sequences, 1, t->batch_loss_group};
+  return (struct pen_step_sizes){sequences, t->sequence, graph->rows, t->model_sequence,
+                                 t->batch_loss_group * t->sequence};
 }
 
 /* ---- operands ---- */
@@ -63,7 +66,7 @@ static uint32_t weight_value(struct block_ops *e, const char *suffix) {
 static uint32_t constant_value(struct block_ops *e, uint32_t index) {
   struct pen_graph *graph = e->graph;
   const struct pen_kind_op *op = &e->block->kind->op[e->block->kind->value[index].maker];
-  const struct pen_step_sizes sizes = sizes_of(graph);
+  const struct pen_step_sizes sizes = sizes_of(graph, false);
   int64_t dim[PEN_DIMS_MAX];
   double real[PEN_REALS_MAX];
   if (pen_row_dims(op->row, op->from, NULL, &sizes, dim, real))
@@ -165,6 +168,16 @@ static void check_positions(const struct block_ops *e, struct sized_op *sized) {
   }
 }
 
+/* A sequence has the tokens that an op selects. */
+static void check_selection(const struct block_ops *e, struct sized_op *sized) {
+  const struct pen_topology *t = e->graph->topology;
+  const int64_t first = *dim_of(sized, "first"),
+                past = *dim_of(sized, "tokens") + (first > 0 ? first : 0);
+  if (first < 0 || past > t->sequence)
+    pen_topology_fail(t, "model.sequence", "at least %lld, the tokens that %s selects of",
+                      (long long)past, e->block->kind->description->path);
+}
+
 static struct sized_op size_op(struct block_ops *e, const struct pen_kind_op *op) {
   const struct pen_kind *kind = e->block->kind;
   struct sized_op sized = {.op = op, .kind = op->row->kind};
@@ -174,12 +187,13 @@ static struct sized_op size_op(struct block_ops *e, const struct pen_kind_op *op
     sized.input[k] = input_value(e, op, k);
     read[k] = shape_of(e->graph, sized.input[k]);
   }
-  const struct pen_step_sizes sizes = sizes_of(e->graph);
+  const struct pen_step_sizes sizes = sizes_of(e->graph, op->of_samples);
   const char *wrong = pen_row_dims(op->row, op->from, read, &sizes, sized.dim, sized.real);
   if (wrong) pen_description_fail(kind->description, kind->from, op->from, "%s", wrong);
   if (op->row->appended == PEN_APPENDED_POINTWISE)
     sized.dim[pen_signature_dim(pen_signature_of(sized.kind), "program")] = op->program;
   if (sized.kind == PEN_OP_POSITION) check_positions(e, &sized);
+  if (sized.kind == PEN_OP_SELECT_TOKENS) check_selection(e, &sized);
   return sized;
 }
 
@@ -221,7 +235,7 @@ static const struct pen_kind_op *logp_of(const struct pen_kind_block *block,
                                          const struct pen_kind_op *product) {
   const struct pen_kind *kind = block->kind;
   const uint32_t past_read = kind->value[product->first_output].past_read;
-  if (kind->gives != PEN_NONE || product->row->kind != PEN_OP_LINEAR ||
+  if (kind->gives != PEN_NONE || product->row->kind != PEN_OP_LINEAR || product->of_samples ||
       product->operand[2].source != PEN_OPERAND_ABSENT || product < kind->op + block->first ||
       past_read == 0 || past_read > block->past)
     return NULL;
@@ -251,7 +265,8 @@ static void append_token_logp(struct block_ops *e, const struct pen_kind_op *op,
                               uint32_t weight, uint32_t targets) {
   struct pen_graph *graph = e->graph;
   const struct pen_weight *shape = &graph->weight[graph->value[weight].weight];
-  const int64_t rows = graph->rows, chunk = pen_language_chunk(graph),
+  const int64_t rows = sizes_of(graph, op->of_samples).rows,
+                chunk = op->of_samples ? 0 : pen_language_chunk(graph),
                 width = (int64_t)shape->dim[1], vocab = (int64_t)shape->dim[0],
                 choices = (int64_t)graph->value[targets].elements / rows;
   const char *name = op->from->output[0];
@@ -361,7 +376,8 @@ static void name_values(const struct block_ops *e) {
   const struct pen_kind *kind = e->block->kind;
   for (uint32_t v = 0; v < kind->value_count && e->graph->output_count; v++)
     if (v != e->block->takes && e->value[v] != PEN_NONE)
-      pen_output_made(e->graph, pen_text("%s%s", e->prefix, kind->value[v].name), e->value[v]);
+      pen_output_made(e->graph, pen_text("%s%s", e->prefix, kind->value[v].name), e->value[v],
+                      kind->value[v].of_samples);
   for (uint32_t a = 0; a < kind->alias_count && e->graph->output_count; a++) {
     const uint32_t v = kind->alias[a].value;
     if (v != e->block->takes && e->value[v] != PEN_NONE)

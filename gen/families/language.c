@@ -63,7 +63,7 @@ uint32_t pen_language_head(struct pen_graph *graph, uint32_t layer, uint32_t x) 
     return PEN_NONE;
   }
   uint32_t logits = pen_op_linear(graph, "logits", x, weight, PEN_NONE);
-  pen_output_made(graph, "logits", logits);
+  pen_output_made(graph, "logits", logits, false);
   pen_op_cross_entropy(graph, logits, pen_graph_data(graph, &pen_language_targets));
   return PEN_NONE;
 }

@@ -10,6 +10,8 @@ libgen_a_SOURCES += \
   %reldir%/described_ops.h \
   %reldir%/described_pointwise.c \
   %reldir%/described_pointwise.h \
+  %reldir%/described_shapes.c \
+  %reldir%/described_shapes.h \
   %reldir%/families.c \
   %reldir%/families.h \
   %reldir%/dots1.c \

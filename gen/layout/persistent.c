@@ -367,7 +367,8 @@ static void place_outputs(const struct pen_layout_state *l, uint32_t rank, uint6
     output[n] = (struct pen_output){
         .name = l->topology->model_outputs.value[n],
         .dtype = value->dtype,
-        .width = value->elements / (uint64_t)graph->rows,
+        .rows = value->of_samples ? 1 : plan->sequence,
+        .width = value->elements / (value->of_samples ? plan->microbatch : (uint64_t)graph->rows),
         .offset = plan->output_offset + l->buffers[last].offset[graph->outputs[n]],
         .bytes = value->bytes};
   }

@@ -108,10 +108,10 @@ uint32_t pen_op_targets(struct pen_graph *graph, const struct pen_declared *decl
 }
 
 uint32_t pen_op_input(struct pen_graph *graph, int kind, const char *name, int64_t input,
-                      int64_t width) {
+                      int64_t rows, int64_t width) {
   const bool has_width = pen_signature_dim(pen_signature_of(kind), "width") >= 0;
-  const int64_t rows = graph->rows * (has_width ? 1 : width);
-  return pen_append_forward(graph, kind, name, NULL, (int64_t[]){rows, input, width},
+  return pen_append_forward(graph, kind, name, NULL,
+                            (int64_t[]){rows * (has_width ? 1 : width), input, width},
                             pen_signature_of(kind)->dim_count);
 }
 

@@ -29,9 +29,10 @@ uint32_t pen_graph_tied_weight(struct pen_graph *graph, const char *name, int64_
 uint32_t pen_op_tokens(struct pen_graph *graph, const struct pen_declared *declared);
 uint32_t pen_op_targets(struct pen_graph *graph, const struct pen_declared *declared);
 /* What an op of that kind, TOKENS, TARGETS or INPUT, makes of input number `input` of the plan,
- * from 1, which has `width` elements for each token: of INPUT (rows, width), else as many i32. */
+ * from 1, which has `rows` rows (tokens, or samples) of `width` elements: of INPUT (rows, width),
+ * else as many i32. */
 uint32_t pen_op_input(struct pen_graph *graph, int kind, const char *name, int64_t input,
-                      int64_t width);
+                      int64_t rows, int64_t width);
 uint32_t pen_op_normal(struct pen_graph *graph, const char *name, int64_t width,
                        int stream); /* (rows, width) */
 /* The rows of the tokens in the table, or a split of it; the others are the addend's (rows, width),

@@ -22,6 +22,9 @@ enum { ROW_COUNT = sizeof rows / sizeof *rows, UNKNOWN = 0 };
 /* The value of a dim that is no attribute. */
 enum dim_source {
   SOURCE_ZERO,
+  SOURCE_ONE,
+  SOURCE_OFFSET,
+  SOURCE_LAST,
   SOURCE_BATCH,
   SOURCE_SEQUENCE,
   SOURCE_ROWS,
@@ -131,6 +134,12 @@ static const struct pen_described_attribute *find_attribute(const struct pen_des
   return NULL;
 }
 
+/* Whether a dim is a place, counted from 0. */
+static bool is_place(int kind, const char *dim) {
+  const enum dim_source source = source_of(kind, dim);
+  return source == SOURCE_OFFSET || source == SOURCE_LAST;
+}
+
 static const char *check_attributes(const struct pen_described_row *row,
                                     const struct pen_described_op *op) {
   const struct pen_signature *signature = pen_signature_of(row->kind);
@@ -143,9 +152,10 @@ static const char *check_attributes(const struct pen_described_row *row,
       if (op->step_count == 0) return "program: a list of steps";
       continue;
     }
+    const int least = is_place(row->kind, one->name) ? 0 : 1;
     if (pen_signature_dim(signature, one->name) >= 0 &&
-        (!one->is_whole || one->value < 1 || one->value > PEN_DESCRIBED_EXTENT_MAX))
-      return pen_text("%s = %.17g: a whole number from 1 to %d", one->name, one->value,
+        (!one->is_whole || one->value < least || one->value > PEN_DESCRIBED_EXTENT_MAX))
+      return pen_text("%s = %.17g: a whole number from %d to %d", one->name, one->value, least,
                       PEN_DESCRIBED_EXTENT_MAX);
     if (!isfinite(one->value)) return pen_text("%s is not finite", one->name);
   }
@@ -165,6 +175,7 @@ static const char *check_attributes(const struct pen_described_row *row,
 /* The value of a dim that is known from the step; UNKNOWN: operands determine it. */
 static int64_t size_of(enum dim_source source, const struct pen_step_sizes *sizes) {
   switch (source) {
+    case SOURCE_ONE: return 1;
     case SOURCE_BATCH: return sizes->batch;
     case SOURCE_SEQUENCE: return sizes->sequence;
     case SOURCE_ROWS: return sizes->rows;
@@ -286,6 +297,19 @@ static const char *check_rotated(const struct matching *m) {
                   (long long)m->dim[rotated], (long long)m->dim[head_dim]);
 }
 
+/* Of both sides of a copy there are blocks. */
+static const char *check_blocks(const struct matching *m) {
+  static const char *const of[][2] = {{"source", "from"}, {"target", "to"}};
+  for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+    const int place = pen_signature_dim(m->signature, of[i][0]),
+              past = pen_signature_dim(m->signature, of[i][1]);
+    if (place >= 0 && m->dim[place] >= m->dim[past])
+      return pen_text("%s = %lld: below %s = %lld", of[i][0], (long long)m->dim[place], of[i][1],
+                      (long long)m->dim[past]);
+  }
+  return NULL;
+}
+
 static const char *check_match(const struct matching *m) {
   for (int k = 0; k < m->signature->input_count; k++) {
     const char *wrong = m->read[k].given ? check_operand(m, k) : NULL;
@@ -294,7 +318,8 @@ static const char *check_match(const struct matching *m) {
   for (int n = 0; n < m->signature->dim_count; n++)
     if (!m->known[n]) return pen_text("%s does not follow from the operands", m->signature->dim[n]);
   const char *wrong = check_heads(m);
-  return wrong ? wrong : check_rotated(m);
+  if (!wrong) wrong = check_rotated(m);
+  return wrong ? wrong : check_blocks(m);
 }
 
 /* The dims that nothing else has given. */
@@ -317,8 +342,10 @@ static void take_given(struct matching *m, const struct pen_described_row *row,
     const int64_t size = size_of(source, sizes);
     if (given)
       know(m, n, (int64_t)given->value);
-    else if (source == SOURCE_ZERO || size != UNKNOWN)
+    else if (source == SOURCE_ZERO || source == SOURCE_OFFSET || size != UNKNOWN)
       know(m, n, size);
+    else if (source == SOURCE_LAST)
+      know(m, n, sizes->sequence - m->dim[pen_signature_dim(m->signature, "tokens")]);
   }
   if (pen_signature_sum(m->signature, m->dim))
     know(m, m->signature->sum_dim, pen_signature_sum(m->signature, m->dim));

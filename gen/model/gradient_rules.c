@@ -41,18 +41,24 @@ static void parse_operands(const struct rule_text *from, struct pen_gradient_rul
   }
 }
 
+/* What the rule has behind "name="; null: nothing. */
+static const char *pair_of(const char *dims, const char *name) {
+  const size_t bytes = strlen(name);
+  for (const char *at = dims; *at; at += strspn(at, " ")) {
+    if (strncmp(at, name, bytes) == 0 && at[bytes] == '=') return at + bytes + 1;
+    at += strcspn(at, " ");
+  }
+  return NULL;
+}
+
 /* Finds the forward op's dims by name, or by the rule's `name=name` pairs, or `name=NUMBER`. */
 static void bind_dims(const struct rule_text *from, struct pen_gradient_rule *rule) {
   const struct pen_signature *forward = pen_signature_of(from->forward),
                              *to = pen_signature_of(from->backward);
   for (int i = 0; i < to->dim_count; i++) {
     char name[PEN_SIGNATURE_NAME_BYTES];
-    const char *wanted = to->dim[i], *pair = strstr(from->dims, wanted);
-    size_t bytes = strlen(wanted);
-    if (pair && pair[bytes] == '=') {
-      wanted = pair + bytes + 1;
-      bytes = strcspn(wanted, " ");
-    }
+    const char *pair = pair_of(from->dims, to->dim[i]), *wanted = pair ? pair : to->dim[i];
+    const size_t bytes = strcspn(wanted, " ");
     if (bytes >= sizeof name)
       pen_stop(PEN_EXIT_INTERNAL, "ops.def: gradient of %s: the dim %s has too long a name",
                forward->kind, wanted);

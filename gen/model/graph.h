@@ -42,6 +42,7 @@ struct pen_value {
   bool needs_gradient;
   bool is_given;             /* by a block to the next block */
   bool is_result;            /* kept to the end of the step (outputs.h) */
+  bool of_samples;           /* and has no tokens: a row of each sample */
   uint8_t place[PEN_GROUPS]; /* enum pen_value_place. PARTIAL among data ranks: the gradient of one
                                 microbatch, which they read */
   uint32_t split;            /* which, from the tensor rank's first, if it is split or a part of a

@@ -17,11 +17,12 @@ void pen_outputs_start(struct pen_graph *graph) {
   for (uint32_t n = 0; n < graph->output_count; n++) graph->outputs[n] = PEN_NONE;
 }
 
-void pen_output_made(struct pen_graph *graph, const char *name, uint32_t value) {
+void pen_output_made(struct pen_graph *graph, const char *name, uint32_t value, bool of_samples) {
   for (uint32_t n = 0; n < graph->output_count; n++)
     if (strcmp(graph->topology->model_outputs.value[n], name) == 0) {
       graph->outputs[n] = value;
       graph->value[value].is_result = true;
+      graph->value[value].of_samples = of_samples;
     }
 }
 

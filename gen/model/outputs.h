@@ -3,6 +3,7 @@
 #ifndef PEN_OUTPUTS_H
 #define PEN_OUTPUTS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct pen_graph; /* gen/model/graph.h */
@@ -11,8 +12,9 @@ struct pen_graph; /* gen/model/graph.h */
 void pen_outputs_start(struct pen_graph *graph);
 
 /* Says that a value of the forward has that name: the prefix of a description's unit, and the name
- * in its kind. Its memory is kept if model.outputs has the name. */
-void pen_output_made(struct pen_graph *graph, const char *name, uint32_t value);
+ * in its kind; and whether it is of samples, not of tokens. Its memory is kept if model.outputs has
+ * the name. */
+void pen_output_made(struct pen_graph *graph, const char *name, uint32_t value, bool of_samples);
 
 /* Fails (78) if model.outputs has the name of a value that is computed as that of another name. */
 void pen_output_alias(const struct pen_graph *graph, const char *name, const char *of);

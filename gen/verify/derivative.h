@@ -46,13 +46,4 @@ static inline size_t pen_gradient_index(const struct pen_rank_context *context, 
                           : context->own_weight_count + (size_t)(weight - weights);
 }
 
-/* What makes a value, in words; 0: "nothing". */
-const char *pen_term_text(const struct pen_plan *plan, const struct pen_terms *terms,
-                          uint32_t value);
-
-/* Why a value is not the wanted one, as a part of a sentence: the first place where the terms
- * differ. */
-const char *pen_term_difference(const struct pen_plan *plan, const struct pen_terms *terms,
-                                uint32_t wanted, uint32_t found);
-
 #endif

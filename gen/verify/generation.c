@@ -30,6 +30,7 @@
 #include "gen/verify/derivative.h"
 #include "gen/verify/routes.h"
 #include "gen/verify/problem.h"
+#include "gen/verify/term_text.h"
 #include "runtime/plan/plan.h"
 
 /* A value of an evaluation and one of generation. */

@@ -32,6 +32,7 @@
 #include "gen/verify/routes.h"
 #include "gen/verify/tensor_ranks.h"
 #include "gen/verify/splits.h"
+#include "gen/verify/term_text.h"
 #include "runtime/plan/plan.h"
 
 /* ---- the programs that a microbatch takes ---- */

@@ -67,5 +67,7 @@ libgen_a_SOURCES += \
   %reldir%/steps.def \
   %reldir%/tables.c \
   %reldir%/tied_weight.c \
+  %reldir%/term_text.c \
+  %reldir%/term_text.h \
   %reldir%/verify.c \
   %reldir%/verify.h

@@ -24,14 +24,15 @@ static bool check_place(const struct pen_rank_context *b, uint32_t n) {
   const struct pen_output *row = &plan->outputs[n];
   const uint64_t first = n ? plan->outputs[n - 1].offset + plan->outputs[n - 1].bytes
                            : plan->output_offset,
-                 tokens = (uint64_t)plan->microbatch * plan->sequence;
+                 rows = (uint64_t)plan->microbatch * row->rows;
   if (row->offset < first || row->bytes > plan->output_stride ||
       row->offset - plan->output_offset > plan->output_stride - row->bytes)
     return PROBLEM(b, "kept: %s, at %llu, overlaps another output, or another microbatch's",
                    row->name, (unsigned long long)row->offset);
-  return row->bytes == tokens * row->width * pen_dtype_bytes(row->dtype) ||
-         PROBLEM(b, "kept: %s has %llu bytes, but %llu tokens of %llu elements", row->name,
-                 (unsigned long long)row->bytes, (unsigned long long)tokens,
+  return ((row->rows == plan->sequence || row->rows == 1) &&
+          row->bytes == rows * row->width * pen_dtype_bytes(row->dtype)) ||
+         PROBLEM(b, "kept: %s has %llu bytes, but %llu rows of %llu elements", row->name,
+                 (unsigned long long)row->bytes, (unsigned long long)rows,
                  (unsigned long long)row->width);
 }
 

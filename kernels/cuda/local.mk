@@ -11,6 +11,7 @@ CUDA_KERNELS = \
   %reldir%/balance.cu \
   %reldir%/bias_dw.cu \
   %reldir%/clip_scale.cu \
+  %reldir%/copy_blocks.cu \
   %reldir%/cross_entropy.cu \
   %reldir%/cross_entropy_columns.cu \
   %reldir%/dispatch.cu \

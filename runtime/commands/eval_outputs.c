@@ -55,12 +55,12 @@ static void start(const struct pen_plan *plan) {
   header[0] = '{';
   for (uint32_t n = 0; n < plan->output_count; n++) {
     const struct pen_output *output = &plan->outputs[n];
-    used += (size_t)snprintf(
-        header + used, bytes - used,
-        "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[%" PRIu64 ",%u,%" PRIu64
-        "],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}",
-        n == 0 ? "" : ",", output->name, output->dtype == PEN_BF16 ? "BF16" : "F32", file.samples,
-        plan->sequence, output->width, first_byte(plan, n), first_byte(plan, n + 1));
+    used += (size_t)snprintf(header + used, bytes - used,
+                             "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[%" PRIu64 ",%u,%" PRIu64
+                             "],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}",
+                             n == 0 ? "" : ",", output->name,
+                             output->dtype == PEN_BF16 ? "BF16" : "F32", file.samples, output->rows,
+                             output->width, first_byte(plan, n), first_byte(plan, n + 1));
   }
   snprintf(header + used, bytes - used, "}");
   file.header_bytes = pen_aligned(sizeof(uint64_t) + used + 1);

@@ -41,7 +41,7 @@ void pen_library_outputs_open(const struct pen_run *run, uint64_t samples) {
     struct pen_mailbox_output *to = &outputs_of(mailbox)[n];
     *to = (struct pen_mailbox_output){
         .stored = output->dtype == PEN_BF16 ? PEN_STORED_BF16 : PEN_STORED_F32,
-        .dim = {0, plan->sequence, output->width},
+        .dim = {0, output->rows, output->width},
         .offset = pen_mailbox_aligned(end)};
     snprintf(to->name, sizeof to->name, "%s", output->name);
     end = to->offset + samples * pen_output_sample_bytes(plan, output);

@@ -95,6 +95,9 @@ static void fill_rows(const struct pen_call *call, fill_row *plain, fill_row *pa
     (window.file->packed.header == NULL ? plain : packed)(window.file, to + row * data->sequence,
                                                           window.index);
   }
+  /* Where blocks are measured without a file, of an input of samples. */
+  memset(to + rows * data->sequence, 0,
+         ((uint64_t)call->dim[0] - rows * data->sequence) * sizeof *to);
   data->read_ns += pen_now_ns() - start_ns;
 }
 

@@ -165,6 +165,9 @@ parts|s/"third": 8, "groups": 4/"third": 8, "groups": 3/|: unit layer, op 2, SPL
 parts|s/"second": 16}, \["first"/"second": 8}, ["first"/|: unit layer, op 10, SPLIT_2: x?rows,groups,all? is
 parts|s/"pairs": 1}, \["qr"/"pairs": 2}, ["qr"/|: unit layer, op 4, ROPE_PART: pairs = 2: 1, or absent
 parts|s/"half": 3/"half": 5/|: unit layer, op 4, ROPE_PART: the table is of 10 elements of a head: at most head_dim = 8
+parts|s/"to": 16, "source": 5/"to": 16, "source": 72/|: unit layer, op 15, COPY_BLOCKS (parts.py:20): source = 72: below from = 72
+parts|s/"target": 52/"target": 56/|: unit layer, op 21, COPY_BLOCKS: target = 56: below to = 56
+parts|s/"to": 7, "groups": 4/"to": 7, "groups": 5/|: unit layer, op 16, COPY_BLOCKS: x?rows,groups,from,inner? is 1 x 5 x 11 x 1
 parts|s/"width": 16/"width": 17/|: unit first, op 3, LAYERNORM: x?rows,width? is
 parts|s/"sequence": 1, "offset": 1/"sequence": 1, "offset": 3/|: unit first, op 1, POSITION: sequence: 1, or absent: all tokens have the row ?offset?, one that the table has
 parts|s/"sequence": 1, "offset": 1/"sequence": 2/|: unit first, op 1, POSITION: sequence: 1, or absent

@@ -87,6 +87,12 @@ def join(at, *parts):
     return torch.cat([heads_of(part, size) for part, size in zip(parts, sizes_of(at))], -1).flatten(2)
 
 
+def copy_blocks(at, x, a=None):
+    x, source, target = x.unflatten(-1, (at.get("groups", 1), -1)), at.get("source", 0), at.get("target", 0)
+    part = x[..., source:source + at["to"] - target]
+    return added(F.pad(part, (target, at["to"] - target - part.shape[-1])).flatten(-2), a)
+
+
 def attend(at, q, k, v, seen):
     q, k, v = (heads_of(x, at["head_dim"]).transpose(1, 2) for x in (q, k, v))
     k, v = (x.repeat_interleave(at["heads"] // at["kv_heads"], 1) for x in (k, v))
@@ -135,6 +141,7 @@ ROWS = {
     "SPLIT": lambda at, x: x.chunk(3, -1),
     **dict.fromkeys(("SPLIT_2", "SPLIT_3"), split),
     **dict.fromkeys(("JOIN_2", "JOIN_3"), join),
+    "COPY_BLOCKS": copy_blocks,
     "ROPE_TABLE": rope_table,
     "ROPE": rope,
     "ROPE_PART": rope_part,

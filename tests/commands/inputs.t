@@ -177,7 +177,7 @@ s/"dtype": "f32"/"dtype": "f64"/|: inputs?0?.dtype = "f64": "i32", "i64", "f32",
 s/"dtype": "f32"/"dtype": "i32"/|: unit layer, op 15, ADD: prior: operand *: a value, not an input; or an input by name of f32, bf16 or u8
 s/"sequence", 6, 8/"sequence", 6, 7/|: unit layer, op 15, ADD:
 s/"batch", "sequence", 6, 8/6, 8/|: inputs?0?.shape = ?6,8?: ?"batch", "sequence", ...? or ?"batch", ...?, with at most 5 extents
-s/"sequence", 6, 8/48/|: unit layer, op 15, ADD: prior: operand *: an input with the extents batch and sequence
+s/"sequence", 6, 8/48/|: unit layer, op 15, ADD: operand b is of samples, operand a of tokens
 s/"name": "idx", "dtype": "i32"/"name": "idx", "dtype": "f32"/|: unit embedding, op 0, EMBEDDING (nano.py:60): idx: operand tokens: the input from "tokens", or one by name of i32, i64 or u8
 s/"targets.share"/"idx.share"/|: unit head, op 2, CROSS_ENTROPY: idx.share: operand share: that of the operand targets
 s/\("name": "targets".*\)}/\1, "from": "targets"}/|: inputs?2?*: all inputs with "from", of a token file, or none but starts, of tensors by name

@@ -9,7 +9,7 @@ make_tokens data.bin 1500
 samples() { "${PYTHON:-python3}" "$top_srcdir/tests/support/samples.py" "$@"; } # OUT FIRST COUNT TOKENS SEQUENCE NAME:DTYPE:WHAT...
 cp "$models/losses.json" "$models/policy.json" .
 samples losses.safetensors 0 24 data.bin 16 idx:I32:tokens value:F32:reals:16 old:F32:reals:16 weight:F32:parts:16 state:BF16:reals:16x24 label:U8:bits:16 \
-  mask:U8:bits:16 class:I64:ids:16
+  mask:U8:bits:16 class:I64:ids:16 topic:I64:ids: score:F32:reals:
 samples policy.safetensors 0 24 data.bin 16 idx:I32:tokens taken:I64:ids:16 valid:U8:valid:16 old:F32:logs:16 reference:F32:logs:16 advantage:F32:reals:16 \
   mask:U8:bits:16 sign:F32:signs:16 last:U8:last:16 teacher:I32:ids:16x3 probability:F32:parts:16x3
 for model in losses policy; do
@@ -40,7 +40,7 @@ by_pytorch() {
 }
 find_python 'import torch' /opt/peer/bin/peer-python python3
 
-# ---- masked MSE, BCE, weighted Huber, the value of PPO, classes; GRPO, KL, label smoothing, z-loss, DPO, pair reward, distillation ----
+# ---- masked MSE, BCE, weighted Huber, the value of PPO, classes; of samples a class and a score; GRPO, KL, label smoothing, z-loss, DPO, pair reward, distillation ----
 while read -r model groups loss norm; do
   ok "$model trains" train ${model}_one $model $groups
   ok "the loss and norm of PyTorch" has_losses ${model}_one
@@ -54,12 +54,31 @@ while read -r model groups loss norm; do
   ok "on 2 replicas" train ${model}_replicas $model $groups pipeline.microbatches=1 data_parallel.replicas=2
   ok "the loss and norm of PyTorch" has_losses ${model}_replicas
 done <<END_OF_LOSSES
-losses batch.loss_group=1 10.326509518497781 16.75950275231257
+losses batch.loss_group=1 12.068347956449571 18.06957980560103
 policy batch.loss_group=2 6.745041487576523 10.600821740025024
 END_OF_LOSSES
 ok "1 sample a microbatch" train losses_single losses batch.microbatch=1 pipeline.microbatches=4
-loss=10.326509518497781 norm=16.75950275231257
+loss=12.068347956449571 norm=18.06957980560103
 ok "the loss and norm of PyTorch" has_losses losses_single
+
+# ---- values of samples ----
+ok "in blocks" train losses_blocks losses pipeline.ranks=3 partition.unit=block pipeline.microbatches=1 batch.microbatch=4
+ok "the same bits" same_bits 3 losses_whole losses_blocks
+ok "kept as outputs" build losses_kept losses.cfg -s 'model.outputs=["h.2.z", "first"]'
+./losses_kept init --seed 7 --output start && ./losses_kept eval --data losses.safetensors --init start --steps 2 --quiet --outputs kept.safetensors >kept 2>/dev/null
+is "one row a sample" "$("${PYTHON:-python3}" - <<'END_OF_OUTPUTS'
+import json, struct
+data = open("kept.safetensors", "rb").read()
+length = struct.unpack("<Q", data[:8])[0]
+entries = json.loads(data[8:8 + length])
+read = {name: struct.unpack("<%df" % ((e["data_offsets"][1] - e["data_offsets"][0]) // 4), data[8 + length:][slice(*e["data_offsets"])]) for name, e in entries.items()}
+same = all(read["first"][24 * n:24 * n + 24] == read["h.2.z"][16 * 24 * n:16 * 24 * n + 24] for n in range(8))
+print(entries["first"]["shape"], entries["h.2.z"]["shape"], same)
+END_OF_OUTPUTS
+)" "[8, 1, 24] [8, 16, 24] True"
+ok "measured in blocks" build losses_blocks losses.cfg --blocks
+ok "without a file" ./losses_blocks measure --seconds 0.1 --output costs.json --quiet
+fails "more tokens than there are" 78 "model.sequence = 1: at least 2, the tokens that losses.json selects of" "$gen" --check -s model.sequence=1 losses.cfg
 
 # ---- a loss of each microbatch ----
 sed 's/"shares": \[/"loss_of": "microbatch", &/' losses.json >of.json
@@ -164,11 +183,11 @@ is "samples are counted, and targets" "$(log_field losses_one.log samples | head
 matches "an evaluation has a loss, and no perplexity" "$(cat evaluated)" '{"loss":[0-9]*,"tokens":[0-9]*}'
 fails "it generates no text" 64 "model has logits of 11 tokens, and unit embedding, op 0, EMBEDDING embeds 97" ./losses_one generate --checkpoint losses_one.ckpt --prompt 65
 samples masked.safetensors 0 4 data.bin 16 idx:I32:tokens value:F32:reals:16 old:F32:reals:16 weight:F32:parts:16 state:BF16:reals:16x24 label:U8:bits:16 \
-  mask:U8:zeros:16 class:I64:ids:16
+  mask:U8:zeros:16 class:I64:ids:16 topic:I64:ids: score:F32:reals:
 ./losses_one train --steps 1 --seed 7 --quiet --data masked.safetensors --log masked.log
 log_field masked.log loss >masked
 log_field masked.log loss >>masked
-ok "a mask of zeros: the losses with other shares are left" is_near 1e-5 4.0131337382497866 4.0131337382497866 <masked
+ok "a mask of zeros: the losses with other shares are left" is_near 1e-5 5.7549721764496755 5.7549721764496755 <masked
 samples odd.safetensors 0 5 data.bin 16 idx:I32:tokens taken:I64:ids:16 valid:U8:valid:16 old:F32:logs:16 reference:F32:logs:16 advantage:F32:reals:16 \
   mask:U8:bits:16 sign:F32:signs:16 last:U8:last:16 teacher:I32:ids:16x3 probability:F32:parts:16x3
 fails "no whole groups" 65 "odd.safetensors: 5 samples: a multiple of 2, which the loss takes together (batch.loss_group)" \
@@ -194,6 +213,11 @@ s/\["ppo", "half"\]/["ppo", "mask"]/|: unit head, op 10, SUM_LOSS: mask: operand
 s/"class", "classes"\]/"class", "class.share"]/|: unit head, op 11, CROSS_ENTROPY: class.share: operand share: a name of the list shares
 s/"shares": \[/"sharing": [/|: sharing: there is no such key
 s/"shares": \[/"loss_of": "step", &/|: loss_of = "step": "microbatch", with a list shares
+s/\["s", "score"\]/["s", "value"]/|: unit head, op 18, POINTWISE (losses.py:25): operand x0 is of samples, operand x1 of tokens; all are of either
+s/\["topics", "topic", "topics"\]/["topics", "class", "topics"]/|: unit head, op 15, CROSS_ENTROPY (losses.py:22): operand logits is of samples, operand targets of tokens
+s/"SELECT_TOKENS", \["x"\], {"tokens"/"SELECT_TOKENS", ["first"], {"tokens"/|: unit head, op 16, SELECT_TOKENS: operand x: a value of tokens, not of samples
+s/"SELECT_TOKENS", \["x"\], {"first": 0/"SELECT_TOKENS", ["x"], {"first": -1/|: unit head, op 12, SELECT_TOKENS (losses.py:20): first = -1: a whole number from 0 to
+s/"gives": \["z"\]/"gives": ["w"]/; s/, "x"\], {}, \["z"\]\]/&, ["SELECT_TOKENS", ["z"], {}, ["w"]]/|: unit layer: gives w: a value of tokens, not of samples
 END_OF_CHANGES
 fails "a loss that is a sum" 78 'model.loss = cross_entropy_sum: "cross_entropy"; the losses of losses.json have shares of their own' \
   "$gen" --check -s model.loss=cross_entropy_sum losses.cfg

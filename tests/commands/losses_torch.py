@@ -45,6 +45,8 @@ def regression(x):
         0.25 * (F.huber_loss(v, data["value"], reduction="none", delta=0.5) * data["weight"]).sum() / data["weight"].sum(),
         0.5 * (torch.maximum((v - data["value"]) ** 2, (clipped - data["value"]) ** 2) * mask).sum() / mask.sum(),
         0.75 * F.cross_entropy(project(x, "class").flatten(0, 1), data["class"].flatten()),
+        0.2 * F.cross_entropy(project(x[:, 0], "topic") + weight["topic.bias"], data["topic"]),
+        0.02 * F.mse_loss(project(x[:, -2:].flatten(1), "score"), data["score"]),
     ]
 
 

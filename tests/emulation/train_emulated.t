@@ -147,6 +147,21 @@ for device in cpu cuda; do
   ok "trains" train "digits_$device" "digits_$device" --steps 3
 done
 ok "to the same losses" close_to digits_cpu digits_cuda 6
+# Values and inputs of samples.
+cat >"$scratch/losses.cfg" <<END
+model = { family = "described"; description = "$(cd "$top_srcdir/tests/models" && pwd)/losses.json"; sequence = 16; };
+batch = { microbatch = 2; };
+optimizer = { learning_rate = 1e-2; steps = 8; };
+pipeline = { ranks = 1; microbatches = 2; schedule = "1f1b"; };
+END
+"${PYTHON:-python3}" "$top_srcdir/tests/support/samples.py" "$scratch/losses.safetensors" 0 24 "$scratch/data.bin" 16 idx:I32:tokens value:F32:reals:16 \
+  old:F32:reals:16 weight:F32:parts:16 state:BF16:reals:16x24 label:U8:bits:16 mask:U8:bits:16 class:I64:ids:16 topic:I64:ids: score:F32:reals:
+train_data=losses.safetensors
+for device in cpu cuda; do
+  ok "a plan of samples for $device" build "losses_$device" "$scratch/losses.cfg" -s cluster.device=$device
+  ok "trains" train "losses_$device" "losses_$device" --steps 3
+done
+ok "to the same losses" close_to losses_cpu losses_cuda 6
 train_data=data.bin
 # A description whose programs have every step.
 cat >"$scratch/pointwise.cfg" <<END

@@ -30,7 +30,7 @@ static struct pen_op *op_of(const struct pen_plan *plan, int kind, uint32_t n) {
 static void the_plan_lists_them(void **state) {
   (void)state;
   const struct pen_plan *plan = losses_plan("models/losses.json", "none");
-  assert_int_equal(plan->share_count, 5);
+  assert_int_equal(plan->share_count, 7);
   assert_false(plan->loss_is_mean);
   const struct pen_share *shares = plan->shares;
   assert_true(shares[0].over == PEN_SHARE_SAMPLES && shares[0].input == 0);
@@ -75,11 +75,30 @@ static void others_are_rejected(void **state) {
   loss->real[0] = 0.5;
   assert_non_null(strstr(reason_of(plan), "scaled: SUM_LOSS scales its gradient by 0.5, too"));
   loss->real[0] = 1.0;
-  share->dim[0] = 5;
-  assert_non_null(strstr(reason_of(plan), "(SHARE) makes share 5, but the plan has 5"));
+  share->dim[0] = 7;
+  assert_non_null(strstr(reason_of(plan), "(SHARE) makes share 7, but the plan has 7"));
   share->dim[0] = 0;
   assert_non_null(strstr(reason_of(plan), "same: "));
   share->dim[0] = 1;
+  assert_string_equal(reason_of(plan), "");
+  pen_free_all();
+}
+
+/* What is copied: from where to where, and what it is added to. */
+static void other_copies_are_rejected(void **state) {
+  (void)state;
+  const struct pen_plan *plan = losses_plan("models/losses.json", "none");
+  struct pen_op *first = op_of(plan, PEN_OP_COPY_BLOCKS, 0),
+                *second = op_of(plan, PEN_OP_COPY_BLOCKS, 1);
+  takes(plan, second, 1, PEN_NONE, "passed: ");
+  for (int n = 0; n < 2; n++) {
+    struct pen_op *op = n ? op_of(plan, PEN_OP_SELECT_TOKENS, 1) : first;
+    for (int dim = 2; dim < (n ? 5 : 7); dim++) {
+      op->dim[dim]++;
+      assert_string_not_equal(reason_of(plan), "");
+      op->dim[dim]--;
+    }
+  }
   assert_string_equal(reason_of(plan), "");
   pen_free_all();
 }
@@ -112,6 +131,7 @@ static void other_logits_are_rejected(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(the_plan_lists_them), cmocka_unit_test(plans_verify),
-      cmocka_unit_test(others_are_rejected), cmocka_unit_test(other_logits_are_rejected)};
+      cmocka_unit_test(others_are_rejected), cmocka_unit_test(other_copies_are_rejected),
+      cmocka_unit_test(other_logits_are_rejected)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

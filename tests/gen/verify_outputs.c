@@ -69,8 +69,11 @@ static void forward_makes_them(void **state) {
   struct pen_plan *plan = outputs_plan();
   struct pen_tensor *kept = kept_of(&plan->profiles[1]);
   WRITABLE(struct pen_output, plan->outputs)->width++;
-  assert_rejects(plan, "tokens of 258 elements");
+  assert_rejects(plan, "rows of 258 elements");
   WRITABLE(struct pen_output, plan->outputs)->width--;
+  WRITABLE(struct pen_output, plan->outputs)->rows++;
+  assert_rejects(plan, "kept: logits has");
+  WRITABLE(struct pen_output, plan->outputs)->rows--;
   kept->name = "s1.other";
   assert_rejects(plan, "kept: logits has no tensor in eval");
   kept->name = "s1.logits";

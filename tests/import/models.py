@@ -182,6 +182,7 @@ class Parts(nn.Module):
                 gate, up, more, rest = self.up(n).split((2 * WIDTH, WIDTH // 2) * 2, -1)
             else:
                 (gate, up), (more, rest) = (each.split((2 * WIDTH, WIDTH // 2), -1) for each in self.up(n).unflatten(-1, (2, -1)).unbind(2))
+            rest = torch.cat((rest[..., 1:5], rest[..., 9:13], rest[..., 3:7], rest[..., 12:16]), -1)
             return x + self.o(y.transpose(1, 2).flatten(2)) + self.down(torch.cat((self.last(gate) * more, rest), -1)) * up.mean(-1, keepdim=True)
 
     def every_second(x, cos, sin):

@@ -43,6 +43,13 @@ def join(at, *parts):
     return torch.cat([heads(part, size) for part, size in zip(parts, sizes_of(at))], -1).flatten(2)
 
 
+def copy_blocks(at, x, a=None):
+    groups, source, target = at.get("groups", 1), at.get("source", 0), at.get("target", 0)
+    x = x.reshape(*x.shape[:2], groups, -1)
+    count = min(x.shape[-1] - source, at["to"] - target)
+    return added(F.pad(x[..., source:source + count], (target, at["to"] - target - count)).flatten(2), a)
+
+
 def rope_table(at):
     """Frequencies, and what the table is multiplied by."""
     pair = torch.arange(at["half"], dtype=torch.float32)
@@ -144,6 +151,7 @@ FORMULAS = {
     "SPLIT": lambda at, x: x.chunk(3, -1),
     **dict.fromkeys(("SPLIT_2", "SPLIT_3"), split),
     **dict.fromkeys(("JOIN_2", "JOIN_3"), join),
+    "COPY_BLOCKS": copy_blocks,
     "ROPE_TABLE": rope_table,
     "ROPE": rope,
     "ROPE_PART": rope,

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Callable
 
 import layout
+import parts
 from inputs import IGNORED
 from match import Either, Every, Leading, Pairs, Part, Trailing, Word
 
@@ -111,6 +112,8 @@ REPEATED = Either(("reshape|view|_unsafe_view", ("expand", ("unsqueeze", "x", "_
 # ---- products ----
 TRANSPOSED = Either(("t|numpy_T", ".w"), ("transpose", ".w", "_", "_"), ("permute", ".w", [1, 0]))
 
+PARTS_MOST = 8  # that are joined
+
 PATTERNS = (
     Pattern("EMBEDDING", ("embedding", ".table", "ids", "#padding"), "ids .table", layout.embedding),
     Pattern("POSITION", ("add", "x", ("embedding", ".table", "@positions", "#padding")), "x .table", layout.position),
@@ -131,8 +134,9 @@ PATTERNS = (
     Pattern("ROPE_PART", ROTATED_PART, "x", layout.rotation),
     Pattern("ROPE_PART", ROTATED_PAIRS, "x", layout.rotation_of_pairs),
     Pattern("ROPE_PART", of_part(ROTATED_PAIRS), "x", layout.rotation_of_pairs),
-    Pattern("JOIN_2", ("cat", ["x", "y"], "_"), "x y", layout.join),
-    Pattern("JOIN_3", ("cat", ["x", "y", "z"], "_"), "x y z", layout.join),
+    Pattern("JOIN_2", ("cat", ["x", "y"], "_"), "x y", parts.join),
+    Pattern("JOIN_3", ("cat", ["x", "y", "z"], "_"), "x y z", parts.join),
+    *(Pattern("COPY_BLOCKS", ("cat", [f"x{part}" for part in range(count)], "_"), " ".join(f"x{part}" for part in range(count)), parts.join) for count in range(4, PARTS_MOST + 1)),
     Pattern("ATTENTION", FUSED_ATTENTION, "q k v", layout.attention),
     Pattern("ATTENTION", ATTENTION, "q k v", layout.attention),
     Pattern("SWIGLU", ("mul", of("gate", SILU), "up"), "gate up", layout.elementwise),

@@ -3,6 +3,7 @@ KERNEL_FLAGS = $(AM_CFLAGS) $(VECTOR_CFLAGS) -fno-math-errno -ffp-contract=off
 BF16_SOURCES = \
   %reldir%/attention.c \
   %reldir%/attention_dx.c \
+  %reldir%/copy_blocks.c \
   %reldir%/dispatch.c \
   %reldir%/elementwise.c \
   %reldir%/embedding.c \

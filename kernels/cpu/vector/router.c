@@ -81,8 +81,13 @@ void PEN_NAME(router_logits_dw)(const struct pen_call *call) {
 #ifndef PEN_STORED_BF16
 /* ---- routes ---- */
 
+/* Of a row: the greatest, and the sum of e^(x[i] - the greatest). */
+struct row_sum {
+  float greatest, sum;
+};
+
 /* score[i] = e^(x[i] - the greatest) over their sum. */
-static void softmax(float *score, const float *x, size_t count) {
+static struct row_sum softmax(float *score, const float *x, size_t count) {
   float greatest = x[0];
   for (size_t i = 1; i < count; i++) greatest = x[i] > greatest ? x[i] : greatest;
   vf sum = {0};
@@ -92,9 +97,11 @@ static void softmax(float *score, const float *x, size_t count) {
     store_n(score + i, e, n);
     sum += load_n(score + i, n); /* 0 past the last */
   }
-  const vf factor = 1.0f / splat(lanes_sum(sum));
+  const struct row_sum row = {greatest, lanes_sum(sum)};
+  const vf factor = 1.0f / splat(row.sum);
   for (size_t i = 0; i < count; i += LANES)
     store_n(score + i, load_n(score + i, count - i) * factor, count - i);
+  return row;
 }
 
 /* Whether a score comes before another that has a lower number: what is no number is least. */
@@ -269,19 +276,6 @@ static void share_choices(const struct router_losses *l, const int32_t *expert) 
   for (size_t e = 0; e < l->experts; e++) l->share[e] *= scale;
 }
 
-static double log_sum_exp(const float *x, size_t count) {
-  float greatest = x[0];
-  for (size_t i = 1; i < count; i++) greatest = x[i] > greatest ? x[i] : greatest;
-  vf sum = {0};
-  for (size_t i = 0; i < count; i += LANES) {
-    float e[LANES];
-    const size_t n = count - i;
-    store_n(e, exponential(load_n(x + i, n) - greatest), n);
-    sum += load_n(e, n); /* 0 past the last */
-  }
-  return (double)greatest + log((double)lanes_sum(sum));
-}
-
 /* dlogits += the gradient of the aux loss of a row, of which `mean` is the sum of f and its scores,
  * which are normalised. Of sigmoid scores, their derivative is by what they were: s(1 - s). */
 static void add_aux_gradient(const struct router_losses *l, double mean, double sum,
@@ -296,8 +290,8 @@ static void add_aux_gradient(const struct router_losses *l, double mean, double 
 static void add_row(const struct router_losses *l, const float *logits, float *dlogits, double *aux,
                     double *z) {
   double sum = 0, mean = 0, log_sum = 0;
-  softmax(l->score, logits, l->experts);
-  if (l->z_factor > 0) log_sum = log_sum_exp(logits, l->experts);
+  const struct row_sum row = softmax(l->score, logits, l->experts);
+  if (l->z_factor > 0) log_sum = (double)row.greatest + log((double)row.sum);
   for (size_t e = 0; e < l->experts && dlogits; e++)
     dlogits[e] = (float)(2 * l->z_factor * log_sum * (double)l->score[e]);
   for (size_t e = 0; e < l->experts && l->sigmoid; e += LANES)
