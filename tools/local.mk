@@ -115,6 +115,7 @@ IMPORT_FILES = \
   %reldir%/import/match.py \
   %reldir%/import/module.py \
   %reldir%/import/ops.py \
+  %reldir%/import/parts.py \
   %reldir%/import/passes.py \
   %reldir%/import/patterns.py \
   %reldir%/import/program.py \

@@ -169,13 +169,13 @@ static void check_positions(const struct block_ops *e, struct sized_op *sized) {
 }
 
 /* A sequence has the tokens that an op selects. */
-static void check_selected(const struct block_ops *e, struct sized_op *sized) {
+static void check_selection(const struct block_ops *e, struct sized_op *sized) {
   const struct pen_topology *t = e->graph->topology;
-  const int64_t first = *dim_of(sized, "first"), tokens = *dim_of(sized, "tokens");
-  if (first < 0 || first + tokens > t->sequence)
+  const int64_t first = *dim_of(sized, "first"),
+                past = *dim_of(sized, "tokens") + (first > 0 ? first : 0);
+  if (first < 0 || past > t->sequence)
     pen_topology_fail(t, "model.sequence", "at least %lld, the tokens that %s selects of",
-                      (long long)(tokens + (first > 0 ? first : 0)),
-                      e->block->kind->description->path);
+                      (long long)past, e->block->kind->description->path);
 }
 
 static struct sized_op size_op(struct block_ops *e, const struct pen_kind_op *op) {
@@ -193,7 +193,7 @@ static struct sized_op size_op(struct block_ops *e, const struct pen_kind_op *op
   if (op->row->appended == PEN_APPENDED_POINTWISE)
     sized.dim[pen_signature_dim(pen_signature_of(sized.kind), "program")] = op->program;
   if (sized.kind == PEN_OP_POSITION) check_positions(e, &sized);
-  if (sized.kind == PEN_OP_SELECT_TOKENS) check_selected(e, &sized);
+  if (sized.kind == PEN_OP_SELECT_TOKENS) check_selection(e, &sized);
   return sized;
 }
 

@@ -14,7 +14,7 @@ def causal(query, key):
 
 # Of each disturbance what it replaces.
 NORMS = {
-    "mean_of_tokens": lambda x, gain: x * torch.rsqrt(x.square().mean(1, keepdim=True) + 1e-3) * gain,
+    "mean_of_samples": lambda x, gain: x * torch.rsqrt(x.square().mean(0, keepdim=True) + 1e-3) * gain,
     "stopped_norm": lambda x, gain: x * torch.rsqrt(x.square().mean(-1, keepdim=True).detach() + 1e-3) * gain,
 }
 MASKS = {

@@ -176,11 +176,13 @@ class Parts(nn.Module):
             frequency = 100.0 ** -(torch.arange(0, self.rotated, 2) / self.rotated)
             angle = torch.outer(torch.arange(x.shape[1]), frequency)
             q, k = (self.turn(each, angle.cos(), angle.sin()) for each in (q, k))
+            k = k * torch.rsqrt(k.square().sum(-1, keepdim=True) + 1e-3)
             y = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
             if self.rotated == 4:
                 gate, up, more, rest = self.up(n).split((2 * WIDTH, WIDTH // 2) * 2, -1)
             else:
                 (gate, up), (more, rest) = (each.split((2 * WIDTH, WIDTH // 2), -1) for each in self.up(n).unflatten(-1, (2, -1)).unbind(2))
+            rest = torch.cat((rest[..., 1:5], rest[..., 9:13], rest[..., 3:7], rest[..., 12:16]), -1)
             return x + self.o(y.transpose(1, 2).flatten(2)) + self.down(torch.cat((self.last(gate) * more, rest), -1)) * up.mean(-1, keepdim=True)
 
     def every_second(x, cos, sin):

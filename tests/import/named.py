@@ -164,6 +164,35 @@ def regressor_inputs(batch, sequence):
     return {"x": torch.randn(batch, 6), "y": torch.randn(batch, 2), "kind": torch.randint(2, (batch,), dtype=torch.uint8)}
 
 
+class Pooled(nn.Module):
+    """Values of samples: ids and numbers of a user beside each token; masked and plain means of tokens, the first and the last; slices, five parts."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.users, self.side = nn.Embedding(TOKENS, WIDTH), nn.Embedding(10, WIDTH), nn.Linear(5, WIDTH)
+        self.layers = nn.ModuleList(Block() for _ in range(2))
+        self.norm, self.rate = nn.LayerNorm(WIDTH), nn.Linear(4 * (WIDTH // 2) + WIDTH, 1)
+
+    def forward(self, tokens, shown, user, numbers):
+        x = self.words(tokens) + self.users(user)[:, None] + self.side(numbers).unsqueeze(1)
+        for layer in self.layers:
+            x = layer(x)
+        x, half = self.norm(x), WIDTH // 2
+        mean = (x * shown[..., None]).sum(1) / shown.float().sum(1, keepdim=True).clamp(min=1)
+        last = x[:, -1]
+        return self.rate(torch.cat([mean[:, 3:3 + half], last[:, :half], x[:, 0, :half], torch.tanh(x.mean(1))[:, half:], last], -1)).squeeze(-1)
+
+
+def pooled():
+    torch.manual_seed(9)
+    return Pooled()
+
+
+def pooled_inputs(batch, sequence):
+    return {"tokens": torch.randint(TOKENS, (batch, sequence)), "shown": shown(batch, sequence), "user": torch.randint(10, (batch,)),
+            "numbers": torch.randn(batch, 5), "y": torch.randn(batch)}
+
+
 def squares(output, y):
     return F.mse_loss(output, y)
 

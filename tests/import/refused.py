@@ -123,9 +123,9 @@ def part(layer, x):
     return layer.down(x - x.view(*x.shape[:2], 2, -1).mean(-1, keepdim=True).expand(-1, -1, -1, WIDTH // 2).flatten(2))
 
 
-def over_tokens(layer, x):
-    #> Penstock has no operation for aten.mean
-    return layer.down(x) * x.mean(1, keepdim=True)
+def over_samples(layer, x):
+    #> a sum or mean over another dim than the last, or the tokens of a sample
+    return layer.down(x) * x.mean(0, keepdim=True)
 
 
 def heads(layer, x):
@@ -222,7 +222,7 @@ class Flat(nn.Module):
         return self.head(self.embed(tokens))
 
 
-FUNCTIONS = (sum_of, several, buffer, noise, custom, branch, number, view, region, stopped, size, twice, part, over_tokens, heads, scaled, square, bound, twisted)
+FUNCTIONS = (sum_of, several, buffer, noise, custom, branch, number, view, region, stopped, size, twice, part, over_samples, heads, scaled, square, bound, twisted)
 CLASSES = (Apart, Unplaced, Valid, Balanced, Squared, Skips)
 for function in FUNCTIONS:
     globals()["build_" + function.__name__] = lambda function=function: Model(function)

@@ -12,6 +12,7 @@
     elementwise.py  element-wise ops as steps of POINTWISE
     steps.py        programs of steps while they are made
     layout.py       what the rows read of values whose axes the user has transposed
+    parts.py        parts of the columns, split or joined
     views.py        transpositions and views
     constants.py    masks and tables of rotations
     scaling.py      rotary frequencies of models of transformers

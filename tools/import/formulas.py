@@ -216,7 +216,7 @@ def run(description, weights, inputs, shares, group=1, seen=None):
     """The loss of a description. `seen`: a function that gets the row and the outputs of each op."""
     tied = {weight["tied"]: weight["name"] for weight in description["weights"] if "tied" in weight}
     given, losses, inputs = None, [], with_tokens(description, inputs)
-    sizes = {"GROUP_SUM": {"group": group}, "REPEAT_TOKENS": {"tokens": max(value.shape[1] for value in inputs.values())}}
+    sizes = {"GROUP_SUM": {"group": group}, "REPEAT_TOKENS": {"tokens": tokens_of(description, inputs)}}
     for kind, prefix in units_of(description):
         kind = description["kinds"][kind]
         local = {taken["name"]: given for taken in kind["takes"]}
@@ -233,6 +233,10 @@ def run(description, weights, inputs, shares, group=1, seen=None):
                 seen(row, made)
         given = local[kind["gives"][0]] if kind["gives"] else None
     return sum(losses[1:], losses[0])
+
+
+def tokens_of(description, inputs):
+    return next((inputs[entry["name"]].shape[1] for entry in description["inputs"] if "sequence" in entry["shape"] and entry["name"] in inputs), 1)
 
 
 def with_tokens(description, inputs):

@@ -3,7 +3,6 @@
 A function takes a Maker (program.py), which has the match, and returns the Value of its last node. It raises Refused with a reason."""
 import math
 from dataclasses import replace
-from itertools import accumulate
 
 import torch
 
@@ -15,7 +14,6 @@ from ops import HEADS_FIRST, HEADS_TRANSPOSED, Data, Output, Table, Value, Weigh
 
 F32_EPSILON = torch.finfo(torch.float32).eps
 MASKS_TRIED = 4
-PARTS_OF_ROWS = "parts of another dim than the columns of a token"
 
 
 def operands_of(maker, **given):
@@ -60,6 +58,15 @@ def norm(maker):
         needs(maker.weight_shape(name) == (width,), f"a {name[1:]} that is not as long as the last dim")
     said = {} if weights or width == x.output.width else {"width": width}
     return replace(x, output=maker.add(operands_of(maker), {**maker.attributes(), **said}))
+
+
+def length_one(maker):
+    """x over the root of its sum of squares and epsilon: of their means, over the root of the width."""
+    x, width = maker.value("x"), maker.shape[-1]
+    needs(x.last_is_last, "a norm over another dim than the last")
+    said = {} if width == x.output.width else {"width": width}
+    made = maker.add([x.output], {"epsilon": maker.bound["#epsilon"] / width, **said}, widths=[x.output.width])
+    return replace(x, output=maker.add([made], {"factor": width ** -0.5}, row="SCALE", widths=[x.output.width]))
 
 
 def elementwise(maker):
@@ -429,69 +436,3 @@ def log_sum(maker):
     needs(key is not None, "log-sum-exp of logits of which no loss reads targets")
     maker.program.chosen.add(key)
     return plain(Output(log_probabilities(maker, logits_of(maker), key).op, 1), maker.shape)
-
-
-def said_of(sizes, groups):
-    return {**dict(zip(("first", "second", "third"), sizes)), **({"groups": groups} if groups > 1 else {})}
-
-
-def join(maker):
-    """Parts of each token, or of each block of its columns, side by side."""
-    values = [maker.value(name) for name in maker.pattern.operands.split()]
-    at = maker.call.value["dim"] + len(maker.shape)
-    needs(all(value.is_plain for value in values), "it reads a value whose heads are transposed")
-    first = max(map(maker.rows_of, values))
-    needs(at >= first, PARTS_OF_ROWS)
-    groups, inner = math.prod(maker.shape[first:at]), math.prod(maker.shape[at + 1:])
-    sizes = [value.shape[at] * inner for value in values]
-    if len(values) <= 3:
-        return plain(maker.add([value.output for value in values], said_of(sizes, groups)), maker.shape)
-    made = None
-    for value, target in zip(values, accumulate([0, *sizes])):
-        said = {"to": sum(sizes), **({"groups": groups} if groups > 1 else {}), **({"target": target} if target else {})}
-        made = maker.add([value.output, *([made] if made else [])], said, row="COPY_BLOCKS", widths=[groups * sum(sizes)])
-    return plain(made, maker.shape)
-
-
-def split_part(maker, source, axis, start, length, extent, remains):
-    """One of the parts of each token, or of each block of its columns; or some of the tokens."""
-    value = maker.value_of(source)
-    at = value.axes[axis]
-    needs(not value.counts, "a part of a dim of several")
-    if at == 1 and maker.rows_of(value) == 2:
-        return selected(maker, value, start, length, extent)
-    rows, count = math.prod(value.shape[:at]), maker.count_of(value)
-    needs(value.repeat == 1 and value.spread == 1 and at > 0 and rows % count == 0, PARTS_OF_ROWS)
-    bounds = maker.bounds_of(source, axis)
-    whole = bounds[0][0] == 0 and bounds[-1][1] == extent and all(one[1] == other[0] for one, other in zip(bounds, bounds[1:]))
-    groups, inner = rows // count, math.prod(value.shape[at + 1:])
-    sizes = [(end - begin) * inner for begin, end in bounds]
-    key = (value.output, groups, *sizes)
-    if whole and len(bounds) > 1 and key not in maker.splits:
-        maker.splits[key] = parts_of(maker, value.output, groups, sizes)
-    shape = value.shape[:at] + ((length,) if remains else ()) + value.shape[at + 1:]
-    axes = tuple(other - (other > at and not remains) for other in value.axes if remains or other != at)
-    output = maker.splits[key][bounds.index((start, start + length))] if key in maker.splits else slice_of(maker, value.output, groups, start * inner, length * inner)
-    return replace(value, output=output, shape=shape, axes=axes)
-
-
-def slice_of(maker, output, groups, start, length):
-    """Elements of each block, of which others need not be read."""
-    said = {"to": length, **({"groups": groups} if groups > 1 else {}), **({"source": start} if start else {})}
-    return maker.add([output], said, row="COPY_BLOCKS", widths=[groups * length])
-
-
-def selected(maker, value, start, length, extent):
-    """Some of the tokens of each sample, counted from the first or from the last: a value of samples."""
-    needs(value.is_plain and value.spread == 1 and length < extent, "some of the tokens of a value whose heads are transposed, or that is a sum over tokens")
-    said = {**({"tokens": length} if length > 1 else {}), **({} if start + length == extent else {"first": start})}
-    return plain(maker.add([value.output], said, row="SELECT_TOKENS", widths=[length * value.output.width]), maker.shape)
-
-
-def parts_of(maker, output, groups, sizes):
-    """The parts of these sizes of each block; from the third on what is left is split again."""
-    equal = groups == 1 and len(set(sizes)) == 1 and len(sizes) == 3
-    own = sizes if len(sizes) <= 3 else [*sizes[:2], sum(sizes[2:])]
-    op = maker.add([output], {} if equal else said_of(own, groups), row="SPLIT" if equal else f"SPLIT_{len(own)}", widths=[groups * size for size in own]).op
-    outputs = [Output(op, index) for index in range(len(own))]
-    return outputs if own is sizes else outputs[:2] + parts_of(maker, outputs[2], groups, sizes[2:])

@@ -1,6 +1,7 @@
 """ops.py: the ops of a description while it is made, and how a value of the user's graph lies in what an op gives."""
 import math
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import chain, islice
 
 from refusal import Place, Refused
@@ -22,7 +23,7 @@ class Op:
     place: Place | None = None
     path: str = ""  # of the module that runs it
 
-    @property
+    @cached_property
     def of_samples(self):
         return self.row in TO_SAMPLES or self.row not in TO_TOKENS and any(getattr(operand, "of_samples", False) for operand in self.operands)
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Callable
 
 import layout
+import parts
 from inputs import IGNORED
 from match import Either, Every, Leading, Pairs, Part, Trailing, Word
 
@@ -28,6 +29,9 @@ NORMED = Either(
     ("mul", "x", Either(("rsqrt", MEAN), ("pow", MEAN, -0.5), ("reciprocal", ("sqrt", MEAN)))),
     ("div", "x", Either(("sqrt", MEAN), ("pow", MEAN, 0.5))),
 )
+
+SQUARES = ("add", ("sum", SQUARE, {"dim": -1, "keepdim": True, "dtype": "_"}), "#epsilon")
+OF_LENGTH_ONE = Either(("mul", "x", Either(("rsqrt", SQUARES), ("pow", SQUARES, -0.5))), ("div", "x", Either(("sqrt", SQUARES), ("pow", SQUARES, 0.5))))
 
 # ---- activations ----
 TANH_PART = ("mul", ("add", "x", ("mul", ("pow", "x", 3), 0.044715)), 0.7978845608)
@@ -108,13 +112,13 @@ REPEATED = Either(("reshape|view|_unsafe_view", ("expand", ("unsqueeze", "x", "_
 # ---- products ----
 TRANSPOSED = Either(("t|numpy_T", ".w"), ("transpose", ".w", "_", "_"), ("permute", ".w", [1, 0]))
 
-FIRST_ROWS = ("slice", Either(".table", ("unsqueeze", ".table", 0)), {"dim": -2, "start": "#first?", "end": "_"})
-JOINED_MOST = 16
+FIRST_ROWS = ("slice", Either(".table", ("unsqueeze", ".table", -2)), {"dim": -2, "start": "#first?", "end": "_"})
+PARTS_MOST = 16  # that are joined
 
 PATTERNS = (
     Pattern("EMBEDDING", ("embedding", ".table", "ids", "#padding"), "ids .table", layout.embedding),
     Pattern("POSITION", ("add", "x", ("embedding", ".table", "@positions", "#padding")), "x .table", layout.position),
-    Pattern("POSITION", ("add", "x", Either(FIRST_ROWS, ("unsqueeze", FIRST_ROWS, 0), ("unsqueeze", ".table", 0))), "x .table", layout.position),
+    Pattern("POSITION", ("add", "x", Either(FIRST_ROWS, ("unsqueeze", FIRST_ROWS, -2), ("unsqueeze", ".table", -2))), "x .table", layout.position),
     Pattern("POSITION", ("add", "x", ("select", ".table", {"dim": -2, "index": "#row"})), "x .table", layout.position),
     Pattern("LINEAR", ("linear", "x", ".w", ".bias?"), "x .w", layout.product),
     Pattern("LINEAR", ("matmul|mm", "x", TRANSPOSED), "x .w", layout.product),
@@ -123,6 +127,7 @@ PATTERNS = (
     Pattern("RMSNORM", ("mul", NORMED, ".gain"), "x .gain", layout.norm, "epsilon"),
     Pattern("RMSNORM", ("mul", NORMED, ("add", ".gain", "#offset")), "x .gain", layout.norm, "epsilon offset"),
     Pattern("RMSNORM", NORMED, "x .gain", layout.norm, "epsilon"),
+    Pattern("RMSNORM", OF_LENGTH_ONE, "x", layout.length_one),
     Pattern("RMSNORM", ("rms_norm", "x", "_", ".gain?", "#epsilon?"), "x .gain", layout.norm, "epsilon", {"epsilon": layout.F32_EPSILON}),
     Pattern("LAYERNORM", ("layer_norm", "x", "_", ".gain?", ".bias?", "#epsilon"), "x .gain .bias", layout.norm, "epsilon"),
     Pattern("ROPE", ROTATED, "x", layout.rotation),
@@ -130,10 +135,9 @@ PATTERNS = (
     Pattern("ROPE_PART", ROTATED_PART, "x", layout.rotation),
     Pattern("ROPE_PART", ROTATED_PAIRS, "x", layout.rotation_of_pairs),
     Pattern("ROPE_PART", of_part(ROTATED_PAIRS), "x", layout.rotation_of_pairs),
-    Pattern("JOIN_2", ("cat", ["x", "y"], "_"), "x y", layout.join),
-    Pattern("JOIN_3", ("cat", ["x", "y", "z"], "_"), "x y z", layout.join),
-    *(Pattern("COPY_BLOCKS", ("cat", [f"x{number}" for number in range(count)], "_"), " ".join(f"x{number}" for number in range(count)), layout.join)
-      for count in range(4, JOINED_MOST + 1)),
+    Pattern("JOIN_2", ("cat", ["x", "y"], "_"), "x y", parts.join),
+    Pattern("JOIN_3", ("cat", ["x", "y", "z"], "_"), "x y z", parts.join),
+    *(Pattern("COPY_BLOCKS", ("cat", [f"x{part}" for part in range(count)], "_"), " ".join(f"x{part}" for part in range(count)), parts.join) for count in range(4, PARTS_MOST + 1)),
     Pattern("ATTENTION", FUSED_ATTENTION, "q k v", layout.attention),
     Pattern("ATTENTION", ATTENTION, "q k v", layout.attention),
     Pattern("SWIGLU", ("mul", of("gate", SILU), "up"), "gate up", layout.elementwise),

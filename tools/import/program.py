@@ -13,6 +13,8 @@ from patterns import BY_KIND, POINTWISE
 from refusal import Refusal, Refused, in_order, place_of
 from views import view_of
 
+RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")  # which PyTorch takes for random, for the sake of dropout
+
 REASONS = {
     "wrap_with_set_grad_enabled": "a region without gradients",
     "wrap_with_autocast": "a region of autocast; model.dtype says which dtype Penstock computes in",
@@ -150,7 +152,7 @@ def reason_of(graph, node):
         return f"the weight {graph.parameters[node]} is read by an operation that Penstock has not"
     if node.op == "placeholder":
         return "a buffer that changes"
-    if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
+    if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()) and kind_of(node) not in RECURRENT:
         return f"random numbers, of aten.{kind_of(node)}"
     if graph.is_constant(node):
         return "a value that depends on no input"

@@ -1,7 +1,7 @@
 """views.py: nodes that compute nothing, but say in which order the axes of a value are: transpositions and views."""
 from dataclasses import replace
 
-import layout
+import parts
 from graph import VIEWS, Call, kind_of, shape_of
 from ops import needs, of_dims
 
@@ -77,7 +77,7 @@ def joined(value, pieces, shape):
 
 def part(maker):
     source, *rest = maker.graph.part(maker.node)
-    return layout.split_part(maker, maker.graph.strip(source), *rest)
+    return parts.split_part(maker, maker.graph.strip(source), *rest)
 
 
 def view_of(graph, node):
