@@ -45,7 +45,7 @@ struct pen_op *pen_append_with_outputs(struct pen_graph *graph, struct pen_op_li
                                        size_t dim_count, uint8_t role) {
   const struct pen_signature *signature = pen_signature_of(kind);
   struct pen_op *op = pen_op_append(list, kind);
-  memcpy(op->dim, dim, dim_count * sizeof *dim);
+  if (dim_count > 0) memcpy(op->dim, dim, dim_count * sizeof *dim);
   op->dtype = pen_signature_dtype(signature, graph->dtype);
   for (uint32_t i = 0; i < signature->input_count; i++)
     op->operand[i] = operand_as_read(graph, input[i], &signature->operand[i]);

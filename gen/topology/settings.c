@@ -186,7 +186,7 @@ static bool is_cost(const struct pen_setting *setting) {
 
 bool pen_setting_has_number(const struct pen_setting *setting, double number) {
   if (is_cost(setting) && number > 0 && number < PEN_COST_LEAST) return false;
-  return isfinite(number) && number >= setting->minimum && number <= setting->maximum;
+  return fabs(number) <= FLT_MAX && number >= setting->minimum && number <= setting->maximum;
 }
 
 static const char *real_bounds(const struct pen_setting *setting) {

@@ -101,7 +101,8 @@ size_t pen_name_distance(const char *a, const char *b);
 /* Whether the setting is a list that may also be written as one value for all elements. */
 bool pen_setting_takes_one(const struct pen_setting *setting);
 
-/* Whether a number is within the limits of a setting of numbers. */
+/* Whether a number is within the limits of a setting of numbers, and finite in f32, in which
+ * kernels read it. */
 bool pen_setting_has_number(const struct pen_setting *setting, double number);
 
 /* The values that a setting allows, as text: `a whole number from 1 to 4096`, `"loop" or "v"`. */

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <ctype.h>
 #include <errno.h>
-#include <math.h>
+#include <float.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -80,8 +80,8 @@ bool pen_value_is_too_large(const struct pen_setting *setting,
     const struct pen_literal *literal = &value->literal[i];
     if (literal->string || !(is_integer(literal->text, &hexadecimal) || is_real(literal->text)))
       continue;
-    const double limit = integers ? 0x1p63 : HUGE_VAL;
-    too_large = too_large || ((integers || reals) && strtod(literal->text, NULL) >= limit);
+    const double number = strtod(literal->text, NULL);
+    too_large = too_large || (integers && number >= 0x1p63) || (reals && number > FLT_MAX);
   }
   return too_large;
 }

@@ -90,8 +90,13 @@ for rank in 0 1 2 3; do
   check_lost "signal 9" $rank
 done
 
+# The launcher sees both dead, however long this shell takes between the two signals: it is stopped meanwhile.
 start four
+kill -STOP "$run"
+until grep -q ') T ' "/proc/$run/stat"; do sleep 0.01; done
 kill -KILL "$(process_of 1)" "$(process_of 3)"
+(ranks="$(process_of 1) $(process_of 3)" && gone)
+kill -CONT "$run"
 join
 is "two ranks that are killed at once end the run with 75" "$status" 75
 is "and a line names each" "$(sed -n 's/^penstock: rank \([0-9]\) (pid [0-9]*, host .*) lost: signal 9 after .*/\1/p' "$scratch/err" | sort | tr '\n' ' ')" "1 3 "

@@ -216,7 +216,7 @@ wrong_texts() { # TYPE
   esac
 }
 
-# too_large VALUE: what a message adds where a number is too large for 64 bits or f64.
+# too_large VALUE: what a message adds where a number is too large for 64 bits or f32.
 too_large() {
   case $1 in
   99999999999999999999 | 18446744073709551617 | 9223372036854775808L | 0x10000000000000001 | 1e999 | '[1e999]') echo '; too large' ;;
@@ -419,7 +419,7 @@ memory.recompute=[full]	-s memory.recompute = [full]: one choice, or a list of 2
 costs.forward=[1]	-s costs.forward = [1]: one number, or a list of 2, one a stage
 costs.gather=(1)	-s costs.gather = (1): one number, or a list of 2, one a stage
 costs.send_host=[1,2,3]	-s costs.send_host = [1,2,3]: one number, or a list of 2, one a stage
-costs.backward_weight=1.7976931348623157e308	-s costs.backward_weight = 1.7976931348623157e308: 0, or a number from 1e-30 to 1e+30, or a list of such
+costs.backward_weight=1.7976931348623157e308	-s costs.backward_weight = 1.7976931348623157e308: 0, or a number from 1e-30 to 1e+30, or a list of such; too large
 costs.forward=1e-320	-s costs.forward = 1e-320: 0, or a number from 1e-30 to 1e+30, or a list of such
 cluster.speed=[1e-320,1e-320]	-s cluster.speed = [1e-320,1e-320]: a number from 1e-09 to 1e+09, or a list of such
 pipeline.ranks=4 pipeline.schedule=inference partition.virtual_post=32768	-s partition.virtual_post = 32768: leaves stage 3 with no layer: less than its share of 8193
@@ -430,6 +430,8 @@ optimizer.beta1=1	-s optimizer.beta1 = 1: a number from 0 to below 1
 optimizer.minimum_ratio=1.01	-s optimizer.minimum_ratio = 1.01: a number from 0 to 1
 optimizer.learning_rate=0	-s optimizer.learning_rate = 0: a finite number above 0
 optimizer.learning_rate=1e-400	-s optimizer.learning_rate = 1e-400: a finite number above 0
+optimizer.learning_rate=3.5e38	-s optimizer.learning_rate = 3.5e38: a finite number above 0; too large
+optimizer.weight_decay=1e40	-s optimizer.weight_decay = 1e40: a finite number, 0 or more; too large
 optimizer.learning_rate=-0.0	-s optimizer.learning_rate = -0.0: a finite number above 0
 model.layers=1 partition.balance=count	-s model.layers = 1: leaves stage 1 with no layer: at least one for each of the 2 stages, ranks x stages_per_rank
 pipeline.ranks=8 pipeline.microbatches=8 partition.balance=count	base.cfg:8: model.layers = 4: leaves stage 4 with no layer: at least one for each of the 8 stages, ranks x stages_per_rank
