@@ -9,6 +9,7 @@
  * scheduled one, as lr_mult of Megatron-LM. */
 #include "gen/topology/weight_optimizer.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -163,7 +164,7 @@ void pen_weight_decay_check_groups(const struct pen_topology *topology) {
     double decay = equals ? strtod(equals + 1, &end) : -1;
     bool number = equals && equals > groups->value[i] && strchr(".0123456789", equals[1]) &&
                   equals[1] && !*end;
-    if (!number || !isfinite(decay))
+    if (!number || !(fabs(decay) <= FLT_MAX))
       pen_topology_fail(
           topology, "optimizer.weight_decay_groups",
           "\"ENDING=DECAY\": an ending of tensor names and a finite number, 0 or more; not \"%s\"",
