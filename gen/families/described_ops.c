@@ -210,6 +210,11 @@ static void append_row(struct block_ops *e, const struct sized_op *sized) {
 
 static void append_attention(struct block_ops *e, struct sized_op *sized) {
   const uint32_t *input = sized->input;
+  if (sized->op->of_samples) { /* no text has them, and so no cache */
+    *dim_of(sized, "window") = *dim_of(sized, "sequence");
+    append_row(e, sized);
+    return;
+  }
   e->value[sized->op->first_output] =
       pen_op_attention(e->graph, sized->op->from->output[0], input[0], input[1], input[2], input[3],
                        *dim_of(sized, "heads"), *dim_of(sized, "kv_heads"),

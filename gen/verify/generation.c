@@ -142,10 +142,12 @@ static bool same_starts(const struct comparison *c, uint32_t wanted, uint32_t fo
               : !found || is_output(c, found, PEN_OP_STARTS, "starts"));
 }
 
-/* Whether all tokens have one row of a table of positions. */
-static bool has_one_row(const struct comparison *c, const struct pen_term *term) {
-  return term->kind == PEN_OP_POSITION && c->evaluation->sequence > 1 &&
-         dim_of(term, "sequence") == 1;
+/* Whether all tokens have one row of a table of positions; where sequences have one token they may
+ * have it by their starts, too. */
+static bool have_one_row(const struct comparison *c, const struct pen_term *wanted,
+                         const struct pen_term *found, bool has_starts) {
+  return wanted->kind == PEN_OP_POSITION && dim_of(wanted, "sequence") == 1 &&
+         dim_of(found, "sequence") == 1 && (c->evaluation->sequence > 1 || !has_starts);
 }
 
 /* Whether an attention over a cache has the slots of the op that gives its starts. */
@@ -195,7 +197,7 @@ static bool compare_one(struct comparison *c, uint32_t wanted, uint32_t found) {
     const uint32_t one = w->input[k], other = input_of(f, name);
     if (strcmp(name, "starts") != 0)
       open_pair(c, one, other);
-    else if (has_one_row(c, w) ? one || other : !same_starts(c, one, other))
+    else if (have_one_row(c, w, f, one || other) ? one || other : !same_starts(c, one, other))
       return differs(c, wanted, found);
   }
   return true;
