@@ -6,6 +6,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <float.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -81,7 +82,8 @@ bool pen_value_is_too_large(const struct pen_setting *setting,
     if (literal->string || !(is_integer(literal->text, &hexadecimal) || is_real(literal->text)))
       continue;
     const double number = strtod(literal->text, NULL);
-    too_large = too_large || (integers && number >= 0x1p63) || (reals && number > FLT_MAX);
+    const double most = isinf(setting->maximum) ? FLT_MAX : DBL_MAX;
+    too_large = too_large || (integers && number >= 0x1p63) || (reals && number > most);
   }
   return too_large;
 }

@@ -20,7 +20,7 @@ for name in $trained $checked; do
   test $name != odd || options="--loss odd_loss"
   echo "$name $cases/models.py:$name --sequence 16 -o $name.cfg --weights $name.start $options"
 done >runs
-named="regression raised dpo encoder regressor pooled"
+named="regression raised dpo encoder regressor pooled scores"
 while read -r name module; do echo "$name $cases/named.py:$module -o $name.cfg --weights $name.start"; done >>runs <<'END_OF_NAMED'
 regression model --inputs regression_inputs --loss regression --sequence 16
 raised takes --inputs policy_inputs --loss raised --sequence 16
@@ -29,6 +29,7 @@ dpo model --inputs policy_inputs --loss dpo --sequence 16
 encoder encoder --inputs encoder_inputs --sequence 16
 regressor regressor --inputs regressor_inputs --loss squares
 pooled pooled --inputs pooled_inputs --loss squares --sequence 16
+scores scores --inputs pooled_inputs --loss squares --sequence 16
 counted model --inputs regression_inputs --loss counted --sequence 16
 of_microbatch model --inputs regression_inputs --loss counted --loss-of microbatch --sequence 16
 grpo model --inputs policy_inputs --loss grpo --sequence 16
@@ -86,7 +87,7 @@ done
 modules=$(for name in $trained; do echo "$cases/models.py:$name"; done | sed 's/:odd$/:odd:odd_loss/')
 # shellcheck disable=SC2086 # words are meant to part here
 "$python" -B "$cases/step.py" data.bin 16 4 $modules $(for name in $folders; do echo hf/$name; done
-  for name in regression:model:regression raised:takes:raised dpo:model:dpo encoder:encoder: regressor:regressor:squares pooled:pooled:squares; do echo "$cases/named.py:${name#*:}:${name%%:*}.safetensors"; done
+  for name in regression:model:regression raised:takes:raised dpo:model:dpo encoder:encoder: regressor:regressor:squares pooled:pooled:squares scores:scores:squares; do echo "$cases/named.py:${name#*:}:${name%%:*}.safetensors"; done
   for name in $folders; do echo $name.ckpt/latest; done) >torch.steps 2>torch.err
 ok "transformers reads checkpoints of folders" test $? = 0 || sed 's/^/# /' torch.err
 number=0

@@ -419,7 +419,7 @@ memory.recompute=[full]	-s memory.recompute = [full]: one choice, or a list of 2
 costs.forward=[1]	-s costs.forward = [1]: one number, or a list of 2, one a stage
 costs.gather=(1)	-s costs.gather = (1): one number, or a list of 2, one a stage
 costs.send_host=[1,2,3]	-s costs.send_host = [1,2,3]: one number, or a list of 2, one a stage
-costs.backward_weight=1.7976931348623157e308	-s costs.backward_weight = 1.7976931348623157e308: 0, or a number from 1e-30 to 1e+30, or a list of such; too large
+costs.backward_weight=1.7976931348623157e308	-s costs.backward_weight = 1.7976931348623157e308: 0, or a number from 1e-30 to 1e+30, or a list of such
 costs.forward=1e-320	-s costs.forward = 1e-320: 0, or a number from 1e-30 to 1e+30, or a list of such
 cluster.speed=[1e-320,1e-320]	-s cluster.speed = [1e-320,1e-320]: a number from 1e-09 to 1e+09, or a list of such
 pipeline.ranks=4 pipeline.schedule=inference partition.virtual_post=32768	-s partition.virtual_post = 32768: leaves stage 3 with no layer: less than its share of 8193

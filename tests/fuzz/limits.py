@@ -21,7 +21,7 @@ import threading
 
 SECONDS, BYTES = 60, 8 << 30
 ASK_FOR_TIME = {"pipeline.search_seconds"}
-NUMBERS = {"INFINITY": "1.7976931348623157e308", "PEN_ABOVE_0": "4.9406564584124654e-324", "PEN_BELOW_1": "0.99999999999999989",
+NUMBERS = {"INFINITY": "3.4028234663852886e38", "PEN_ABOVE_0": "4.9406564584124654e-324", "PEN_BELOW_1": "0.99999999999999989",
            "PEN_COST_LEAST": "1e-30", "PEN_COST_MOST": "1e30"}
 
 BASE = """pipeline = { ranks = 2; microbatches = 4; schedule = "1f1b"; };

@@ -194,7 +194,7 @@ def needs_name(logits, ops):
     """Whether logits of a unit are such that texts may be scored by them, and are not known as what all log-probabilities are of."""
     made = {Output(op, index): op for op in ops for index in range(len(op.widths))}
     read = {op.operands[0] for op in ops if op.row in ("CROSS_ENTROPY", "LOGP")}
-    at = made.get(logits)
+    at = None if logits is None or logits.of_samples else made.get(logits)
     while at is not None and at.row != "LINEAR":
         values = [operand for operand in at.operands if not isinstance(operand, Weight)]
         at = made.get(values[0]) if len(values) == 1 and len(at.widths) == 1 else None
