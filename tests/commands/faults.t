@@ -93,7 +93,7 @@ done
 # The launcher sees both dead, however long this shell takes between the two signals: it is stopped meanwhile.
 start four
 kill -STOP "$run"
-until grep -q ') T ' "/proc/$run/stat"; do sleep 0.01; done
+until grep -q ') T ' "/proc/$run/stat" || ! lives "$run"; do sleep 0.01; done
 kill -KILL "$(process_of 1)" "$(process_of 3)"
 (ranks="$(process_of 1) $(process_of 3)" && gone)
 kill -CONT "$run"
