@@ -33,15 +33,15 @@ enum chunk_operand_kind { ABSENT, LOGITS, BY_ROW, OF_ALL_ROWS, OF_CHUNK, GRADIEN
 struct chunk_operand {
   enum chunk_operand_kind kind; /* OF_CHUNK: an f64 for each chunk; GRADIENT: in place of LOGITS */
   int operand;                  /* of the call: BY_ROW, OF_ALL_ROWS */
-  size_t element_bytes;         /* BY_ROW; 0: of the op's dtype */
+  size_t element_bytes;         /* BY_ROW */
   bool has_choices;             /* BY_ROW: dim[4] elements a row; else one */
 };
 
 enum { LOSS_OPERANDS = 7 };
 #define ROW_OF(k, type) \
   { .kind = BY_ROW, .operand = (k), .element_bytes = sizeof(type) }
-#define CHOICES_OF(k, bytes) \
-  { .kind = BY_ROW, .operand = (k), .element_bytes = (bytes), .has_choices = true }
+#define CHOICES_OF(k, type) \
+  { .kind = BY_ROW, .operand = (k), .element_bytes = sizeof(type), .has_choices = true }
 static const struct chunk_operand
     cross_entropy[LOSS_OPERANDS] = {{.kind = LOGITS},
                                     ROW_OF(2, int32_t),
@@ -58,13 +58,12 @@ static const struct chunk_operand
     logits_maximum[LOSS_OPERANDS] = {{.kind = LOGITS}, ROW_OF(2, float), ROW_OF(3, float)},
     logits_sum[LOSS_OPERANDS] = {{.kind = LOGITS}, ROW_OF(2, float), ROW_OF(3, double)},
     logp[LOSS_OPERANDS] = {{.kind = LOGITS},
-                           CHOICES_OF(2, sizeof(int32_t)),
-                           CHOICES_OF(3, 0),
-                           {.kind = BY_ROW, .operand = 4},
+                           CHOICES_OF(2, int32_t),
+                           CHOICES_OF(3, float),
+                           ROW_OF(4, float),
                            ROW_OF(5, float)},
-    logp_dx[LOSS_OPERANDS] = {CHOICES_OF(4, 0), {.kind = BY_ROW, .operand = 5},
-                              {.kind = LOGITS}, CHOICES_OF(2, sizeof(int32_t)),
-                              ROW_OF(3, float), {.kind = ABSENT},
+    logp_dx[LOSS_OPERANDS] = {CHOICES_OF(4, float),   ROW_OF(5, float), {.kind = LOGITS},
+                              CHOICES_OF(2, int32_t), ROW_OF(3, float), {.kind = ABSENT},
                               {.kind = LOGITS}};
 
 struct head_loss_rule {
@@ -213,7 +212,7 @@ static void *loss_operand(const struct pen_call *call, int k, int64_t first, boo
                  ? NULL
                  : (char *)call->operand[of->operand] +
                        (size_t)first * (of->has_choices ? (size_t)call->dim[4] : 1) *
-                           (of->element_bytes ? of->element_bytes : head->element_bytes);
+                           of->element_bytes;
     default: return NULL;
   }
 }

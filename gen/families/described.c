@@ -99,7 +99,7 @@ static bool computes_gradients(const struct pen_kind *kind, uint32_t first, uint
 }
 
 /* The one value that passes from the ops before `place` to those after; PEN_NONE: none, or more, or
- * one of samples. */
+ * one of samples, or of f32 in a bf16 model. */
 static uint32_t passing_value(const struct pen_kind *kind, uint32_t place) {
   uint32_t found = PEN_NONE;
   for (uint32_t v = 0; v < kind->value_count; v++) {
@@ -108,7 +108,7 @@ static uint32_t passing_value(const struct pen_kind *kind, uint32_t place) {
                is_constant = value->maker != PEN_NONE &&
                              kind->op[value->maker].row->appended == PEN_APPENDED_CONSTANT;
     if (!is_made || is_constant || (value->past_read <= place && v != kind->gives)) continue;
-    if (found != PEN_NONE || value->of_samples) return PEN_NONE;
+    if (found != PEN_NONE || value->of_samples || pen_kind_value_is_f32(kind, v)) return PEN_NONE;
     found = v;
   }
   return found;

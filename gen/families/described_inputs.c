@@ -1,7 +1,7 @@
 /* described_inputs.c: the inputs of the step of a description (see described_inputs.h).
  *
- * An input is declared once for each use: as ids, as targets, as values. Every stage that has a
- * reader gets it, by an op of its own. */
+ * An input is declared once for each use: as ids, as targets, as values, as values in f32. Every
+ * stage that has a reader gets it, by an op of its own. */
 #include "gen/families/described_inputs.h"
 
 #include "gen/base/arena.h"
@@ -23,7 +23,12 @@ static uint32_t emit_named(struct pen_graph *graph, const struct pen_declared *d
   if (use->op == PEN_OP_TARGETS && graph->topology->generates)
     return pen_op_targets(graph, declared);
   const int64_t rows = use->of_samples ? graph->rows / graph->topology->sequence : graph->rows;
-  return pen_op_input(graph, use->op, declared->name, use->number, rows, (int64_t)use->width);
+  const uint8_t dtype = graph->dtype;
+  if (declared->dtype == PEN_F32) graph->dtype = PEN_F32;
+  const uint32_t value =
+      pen_op_input(graph, use->op, declared->name, use->number, rows, (int64_t)use->width);
+  graph->dtype = dtype;
+  return value;
 }
 
 /* Inputs of token files: any stage may read them. */
@@ -50,12 +55,13 @@ static const struct pen_declared *declare_named(const struct pen_described_input
       [PEN_USED_AS_IDS] = {PEN_OP_TOKENS, PEN_I32, "batch sequence"},
       [PEN_USED_AS_TARGETS] = {PEN_OP_TARGETS, PEN_I32, "batch predicting"},
       [PEN_USED_AS_VALUES] = {PEN_OP_INPUT, PEN_OF_MODEL, "batch sequence"},
+      [PEN_USED_AS_F32] = {PEN_OP_INPUT, PEN_F32, "batch sequence"},
   };
   const char *extents = input->has_tokens ? of[use].extents : "batch";
   struct named_use *named = pen_new(1, sizeof *named);
   *named = (struct named_use){
       .declared = {.name = input->name,
-                   .extents = use == PEN_USED_AS_VALUES || input->width > 1
+                   .extents = of[use].op == PEN_OP_INPUT || input->width > 1
                                   ? pen_text("%s %llu", extents, (unsigned long long)input->width)
                                   : extents,
                    .split = 0,

@@ -32,6 +32,7 @@ struct pen_kind_op {
   const struct pen_described_op *from;
   struct pen_kind_operand operand[PEN_OPERANDS_MAX];
   bool of_samples;       /* what it reads has no tokens */
+  bool in_f32;           /* its dtype is f32, in a bf16 model, too */
   uint32_t first_output; /* its first value; the others follow */
   uint32_t program;      /* of POINTWISE: a row of the description's programs */
 };
@@ -75,5 +76,8 @@ struct pen_kind {
  * kind has the first. */
 struct pen_kind *pen_described_kind(const struct pen_description *description,
                                     const struct pen_described_kind *from);
+
+/* Whether the model is of bf16, but the value of f32. */
+bool pen_kind_value_is_f32(const struct pen_kind *kind, uint32_t value);
 
 #endif

@@ -25,7 +25,9 @@ struct block_ops {
   const struct pen_kind_block *block;
   const char *prefix; /* of the names of its weights */
   uint32_t *value;    /* [value of the kind]: of the graph */
-  uint32_t loss;      /* the sum of the losses so far; PEN_NONE: there is none */
+  uint32_t
+      *other;    /* [value of the kind]: the same in the other dtype; PEN_NONE: none reads it so */
+  uint32_t loss; /* the sum of the losses so far; PEN_NONE: there is none */
 };
 
 /* An op with what it reads, and its dims in this step. */
@@ -109,13 +111,33 @@ static bool has_one_row(const struct pen_kind_op *op) {
   return false;
 }
 
+static uint32_t value_as(struct block_ops *e, uint32_t index, uint8_t wanted) {
+  struct pen_graph *graph = e->graph;
+  const uint32_t value = e->value[index];
+  if (graph->value[value].dtype == wanted) return value;
+  if (e->other[index] == PEN_NONE)
+    e->other[index] = pen_append_forward(
+        graph, wanted == PEN_F32 ? PEN_OP_TO_F32 : PEN_OP_TO_BF16,
+        pen_text("%s.%s", e->block->kind->value[index].name, pen_dtype_text(wanted)), &value,
+        (int64_t[]){(int64_t)graph->value[value].elements}, 1);
+  return e->other[index];
+}
+
+/* In the dtype of the op: f32 near the losses, else that of the model. */
+static uint32_t value_as_read(struct block_ops *e, const struct pen_kind_op *op, int k) {
+  const uint32_t index = op->operand[k].value;
+  return pen_signature_of(op->row->kind)->operand[k].of_op
+             ? value_as(e, index, op->in_f32 ? PEN_F32 : e->graph->dtype)
+             : e->value[index];
+}
+
 static uint32_t input_value(struct block_ops *e, const struct pen_kind_op *op, int k) {
   const struct pen_kind_operand *operand = &op->operand[k];
   const bool given = operand->source != PEN_OPERAND_ABSENT;
   if (strcmp(pen_signature_of(op->row->kind)->operand[k].name, "starts") == 0)
     return has_one_row(op) ? PEN_NONE : starts_value(e, op, given);
   switch (operand->source) {
-    case PEN_OPERAND_VALUE: return e->value[operand->value];
+    case PEN_OPERAND_VALUE: return value_as_read(e, op, k);
     case PEN_OPERAND_CONSTANT: return constant_value(e, operand->value);
     case PEN_OPERAND_WEIGHT: return weight_value(e, operand->weight);
     case PEN_OPERAND_INPUT: return data_value(e, operand);
@@ -396,9 +418,13 @@ uint32_t pen_described_emit(struct pen_graph *graph, uint32_t layer, uint32_t x)
   const struct pen_model_block *of = &graph->stages->block[graph->block];
   const struct pen_kind_block *block = (const struct pen_kind_block *)(const void *)of->kind;
   const struct pen_kind *kind = block->kind;
-  struct block_ops e = {graph, block, of->prefix, pen_new(kind->value_count, sizeof *e.value),
-                        PEN_NONE};
-  for (uint32_t v = 0; v < kind->value_count; v++) e.value[v] = PEN_NONE;
+  struct block_ops e = {.graph = graph,
+                        .block = block,
+                        .prefix = of->prefix,
+                        .value = pen_new(kind->value_count, sizeof *e.value),
+                        .other = pen_new(kind->value_count, sizeof *e.other),
+                        .loss = PEN_NONE};
+  for (uint32_t v = 0; v < kind->value_count; v++) e.value[v] = e.other[v] = PEN_NONE;
   if (block->passes) x = pen_op_scale(graph, "taken", x, 1.0); /* whose gradients are two tensors */
   if (block->takes != PEN_NONE) e.value[block->takes] = x;
   if (kind->product != PEN_NONE &&
@@ -406,7 +432,9 @@ uint32_t pen_described_emit(struct pen_graph *graph, uint32_t layer, uint32_t x)
     add_weights(&e, kind->description);
   append_ops(&e);
   name_values(&e);
-  const uint32_t given = block->gives == PEN_NONE ? PEN_NONE : e.value[block->gives];
+  const uint32_t given =
+      block->gives == PEN_NONE ? PEN_NONE : value_as(&e, block->gives, graph->dtype);
   pen_free(e.value);
+  pen_free(e.other);
   return given;
 }

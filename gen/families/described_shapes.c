@@ -53,7 +53,7 @@ static void limit_ids(const struct pen_kind *kind, const struct pen_kind_op *op,
                       const int64_t dim[PEN_DIMS_MAX]) {
   const int vocab = pen_signature_dim(pen_signature_of(op->row->kind), "vocab");
   for (int k = 0; vocab >= 0 && k < PEN_OPERANDS_MAX; k++)
-    if (op->operand[k].source == PEN_OPERAND_INPUT && op->operand[k].use != PEN_USED_AS_VALUES)
+    if (op->operand[k].source == PEN_OPERAND_INPUT && op->operand[k].use < PEN_USED_AS_VALUES)
       pen_described_limit(kind->description, op->operand[k].input, (uint64_t)dim[vocab]);
 }
 

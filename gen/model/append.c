@@ -21,11 +21,11 @@ const char *pen_local_name(struct pen_graph *graph, const char *name) {
 }
 
 /* The value that an op reads of a weight: its bf16 copy, added at the first use, if the signature
- * has the op's dtype. */
-static uint32_t operand_as_read(struct pen_graph *graph, uint32_t value,
+ * has the op's dtype, and that is bf16. */
+static uint32_t operand_as_read(struct pen_graph *graph, uint32_t value, uint8_t op_dtype,
                                 const struct pen_operand *operand) {
   if (value == PEN_NONE || !operand->of_op || graph->value[value].role != PEN_ROLE_WEIGHT ||
-      graph->value[value].dtype == graph->dtype)
+      graph->value[value].dtype == op_dtype)
     return value;
   if (graph->value[value].copy != PEN_NONE) return graph->value[value].copy;
   uint32_t index = graph->value[value].weight;
@@ -40,15 +40,28 @@ static uint32_t operand_as_read(struct pen_graph *graph, uint32_t value,
   return copy;
 }
 
+/* The dtype of an op that reads these: f32 where a value of its dtype is f32, which some are in a
+ * bf16 model, too. */
+static uint8_t dtype_by_inputs(const struct pen_graph *graph, const struct pen_signature *signature,
+                               const uint32_t *input) {
+  for (uint32_t i = 0; i < signature->input_count; i++) {
+    const struct pen_operand *operand = &signature->operand[i];
+    if (operand->of_op && !operand->partial && input[i] != PEN_NONE &&
+        graph->value[input[i]].role != PEN_ROLE_WEIGHT && graph->value[input[i]].dtype == PEN_F32)
+      return PEN_F32;
+  }
+  return pen_signature_dtype(signature, graph->dtype);
+}
+
 struct pen_op *pen_append_with_outputs(struct pen_graph *graph, struct pen_op_list *list, int kind,
                                        const char *name, const uint32_t *input, const int64_t *dim,
                                        size_t dim_count, uint8_t role) {
   const struct pen_signature *signature = pen_signature_of(kind);
   struct pen_op *op = pen_op_append(list, kind);
   if (dim_count > 0) memcpy(op->dim, dim, dim_count * sizeof *dim);
-  op->dtype = pen_signature_dtype(signature, graph->dtype);
+  op->dtype = dtype_by_inputs(graph, signature, input);
   for (uint32_t i = 0; i < signature->input_count; i++)
-    op->operand[i] = operand_as_read(graph, input[i], &signature->operand[i]);
+    op->operand[i] = operand_as_read(graph, input[i], op->dtype, &signature->operand[i]);
   if (op->dtype == PEN_BF16 && signature->operand[signature->input_count].partial &&
       pen_op_gives_partial(graph, op, signature->input_count))
     op->dtype = PEN_BF16_PARTIAL;

@@ -214,7 +214,7 @@ static void apply_rule(struct backward_pass *pass, const struct pen_gradient_rul
   if (!any || waits_for_splits(pass, rule, forward)) return;
   const struct pen_signature *signature = pen_signature_of(rule->backward);
   struct pen_op op = {.kind = (uint16_t)rule->backward,
-                      .dtype = pen_signature_dtype(signature, pass->graph->dtype),
+                      .dtype = pen_rule_dtype(rule, forward->dtype, pass->graph->dtype),
                       .workspace = PEN_NONE};
   if (op.dtype == PEN_BF16 && signature->operand[input_count].partial &&
       pen_op_shares(pass->graph, forward, (uint32_t)rule->word[input_count].operand))

@@ -64,6 +64,14 @@ enum pen_row_turn pen_row_turn_of(int kind) {
   return PEN_TURN_NONE;
 }
 
+enum pen_row_f32 pen_row_f32_of(int kind) {
+  static const uint8_t of[PEN_OP_COUNT] = {
+#define PEN_DESCRIBED_F32(kind, reads) [PEN_OP_##kind] = PEN_F32_READS_##reads,
+#include "gen/model/described.def"
+  };
+  return (enum pen_row_f32)of[kind];
+}
+
 const struct pen_described_row *pen_described_row_find(const char *name) {
   for (size_t i = 0; i < ROW_COUNT; i++)
     if (strcmp(pen_signature_of(rows[i].kind)->kind, name) == 0) return &rows[i];

@@ -43,6 +43,10 @@ void pen_described_rows_list(FILE *out);
 enum pen_row_turn { PEN_TURN_NONE, PEN_TURN_TO_SAMPLES, PEN_TURN_TO_TOKENS };
 enum pen_row_turn pen_row_turn_of(int kind);
 
+/* Whether an op that the losses alone depend on is of f32 in a bf16 model. */
+enum pen_row_f32 { PEN_F32_NEVER, PEN_F32_READS_F32, PEN_F32_READS_ANY };
+enum pen_row_f32 pen_row_f32_of(int kind);
+
 /* What an operand of an op may be. */
 enum pen_operand_class {
   PEN_READS_VALUE,    /* what an op has computed */

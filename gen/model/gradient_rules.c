@@ -95,6 +95,12 @@ bool pen_op_adds_in_order(int backward) {
   return false;
 }
 
+uint8_t pen_rule_dtype(const struct pen_gradient_rule *rule, int forward_dtype, int model_dtype) {
+  const bool is_f32 = forward_dtype == PEN_F32 &&
+                      pen_signature_dtype(pen_signature_of(rule->forward), model_dtype) != PEN_F32;
+  return pen_signature_dtype(pen_signature_of(rule->backward), is_f32 ? PEN_F32 : model_dtype);
+}
+
 /* ---- PEN_PASS ---- */
 
 static const struct pass_text {

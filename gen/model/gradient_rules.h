@@ -33,6 +33,10 @@ static inline int64_t pen_rule_dim(const struct pen_gradient_rule *rule, int n,
   return rule->dim[n] < 0 ? rule->number[n] : forward[rule->dim[n]];
 }
 
+/* The dtype of the backward op, if the forward op has that dtype: an op that is f32 in a bf16 model
+ * has a backward that is. */
+uint8_t pen_rule_dtype(const struct pen_gradient_rule *rule, int forward_dtype, int model_dtype);
+
 /* The rules in the order of ops.def. *count: how many. Parsed at the first call; static storage. A
  * row that does not parse ends the generator. */
 const struct pen_gradient_rule *pen_gradient_rules(size_t *count);

@@ -91,7 +91,7 @@ struct pen_graph {
   const struct pen_topology *topology;
   uint32_t stage, stage_count;
   bool training;
-  uint8_t dtype; /* enum pen_dtype: model.dtype */
+  uint8_t dtype; /* enum pen_dtype: model.dtype, of ops that read no value which is f32 */
   int64_t rows;  /* tokens in a microbatch */
   const struct pen_stages *stages;
   uint32_t splits;         /* tensor_parallel.splits */

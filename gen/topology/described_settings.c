@@ -120,6 +120,7 @@ void pen_topology_take_description(struct pen_topology *t) {
                         "none, with model.family = \"described\": it follows from %s", path);
   struct pen_description *d = pen_description_read(path);
   pen_description_find_texts(d);
+  d->is_bf16 = t->model_dtype == PEN_BF16;
   t->description = d;
   if (d->sequence && t->has_model_sequence && t->model_sequence > d->sequence)
     pen_topology_fail(t, "model.sequence", "at most %lld, the sequence of %s",

@@ -40,6 +40,7 @@ enum pen_input_use {
   PEN_USED_AS_IDS,     /* an i32 for each token */
   PEN_USED_AS_TARGETS, /* the same, of the loss: with a share; -100: ignored */
   PEN_USED_AS_VALUES,  /* in the dtype of the model */
+  PEN_USED_AS_F32,     /* values in f32, in a bf16 model */
   PEN_INPUT_USES
 };
 
@@ -130,6 +131,7 @@ struct pen_description {
   const char *config; /* the text of a checkpoint's config.json; null: none */
   struct pen_described_input *input;
   struct pen_described_share *share; /* [share_count]; 0: the loss has the share of its targets */
+  bool is_bf16;                      /* model.dtype */
   bool loss_of_microbatch; /* shares are over a microbatch; the loss is the mean of microbatches */
   struct pen_described_weight *weight;
   struct pen_described_kind *kind;

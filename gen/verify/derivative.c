@@ -251,7 +251,7 @@ static void set_gradient(struct pen_derivative *d, uint32_t forward, int k, uint
   if (!made) return; /* the output's gradient is absent */
   if (is_sum && gradient != &d->gradient[operand_value(d, forward, k)]) d->lost = forward + 1;
   const struct pen_term sum = {.kind = PEN_OP_ADD,
-                               .dtype = d->stage->context->plan->dtype,
+                               .dtype = dtype_of(d, made),
                                .dim = {is_sum ? (int64_t)elements_of(d, made) : 0},
                                .input = {*gradient, made}};
   *gradient = is_sum ? pen_term_output(pen_term_add(d->stage->terms, &sum), 2) : made;
@@ -306,8 +306,9 @@ static void apply_rule(struct pen_derivative *d, const struct pen_gradient_rule 
   if (!any || waits_for_splits(d, rule, forward)) return;
   const struct pen_signature *signature = pen_signature_of(rule->backward);
   const struct pen_term *of = &d->stage->terms->term[forward];
-  struct pen_term term = {.kind = (uint32_t)rule->backward,
-                          .dtype = pen_signature_dtype(signature, d->stage->context->plan->dtype)};
+  struct pen_term term = {
+      .kind = (uint32_t)rule->backward,
+      .dtype = pen_rule_dtype(rule, (int)of->dtype, d->stage->context->plan->dtype)};
   if (term.dtype == PEN_BF16 && signature->operand[rule->input_count].partial &&
       pen_term_shares(d->stage, forward, rule->word[rule->input_count].operand))
     term.dtype = PEN_BF16_PARTIAL;

@@ -142,31 +142,33 @@ static bool make_term(struct op_part *p) {
   return true;
 }
 
-/* Is it an op of the forward, and not of its gradient? */
-static bool is_forward_kind(int kind) {
+/* Whether rules make gradients by ops of the kind, and of what such ops make. */
+struct part_of_kind {
+  bool backward, forward;
+};
+
+static struct part_of_kind part_of(int kind) {
+  struct part_of_kind of = {false, false};
   size_t count;
   const struct pen_gradient_rule *rules = pen_gradient_rules(&count);
-  for (size_t n = 0; n < count; n++)
-    if (rules[n].backward == kind) return false;
-  return true;
+  for (size_t n = 0; n < count; n++) {
+    of.backward = of.backward || rules[n].backward == kind;
+    of.forward = of.forward || rules[n].forward == kind;
+  }
+  return of;
 }
 
-/* Is it a term of the forward? Sums, SCALE, ROW_SUM, GROUP_SUM, exchanges, what moves rows to
- * experts and back, and what splits and joins parts are of both: as what they read is. The gradient
- * that a loss makes is not of the forward. */
+/* Is it a term of the forward? Sums, exchanges, and kinds by whose ops rules make gradients and of
+ * which they do, such as COPY_BLOCKS, are of both: as what they read is. The gradient that a loss
+ * makes is not of the forward. */
 static bool is_forward_term(const struct pen_terms *terms, uint32_t term) {
   const struct pen_term *t = &terms->term[term];
-  const bool moves = t->kind == PEN_OP_DISPATCH || t->kind == PEN_OP_SUM_CHOICES ||
-                     t->kind == PEN_OP_SPLIT_2 || t->kind == PEN_OP_JOIN_2 ||
-                     t->kind == PEN_OP_SPLIT_3 || t->kind == PEN_OP_JOIN_3 ||
-                     t->kind == PEN_OP_COPY_BLOCKS || t->kind == PEN_OP_SUM_TOKENS ||
-                     t->kind == PEN_OP_REPEAT_TOKENS,
-             adds = t->kind == PEN_OP_ADD || t->kind == PEN_OP_SUM_PARTIALS ||
-                    t->kind == PEN_OP_SCALE || t->kind == PEN_OP_ROW_SUM ||
-                    t->kind == PEN_OP_GROUP_SUM || pen_puts_values((int)t->kind);
+  const struct part_of_kind part = part_of((int)t->kind);
+  const bool adds =
+      t->kind == PEN_OP_ADD || t->kind == PEN_OP_SUM_PARTIALS || pen_puts_values((int)t->kind);
   if (t->kind == PEN_TERM_OUTPUT_GRADIENT) return false;
-  if (t->kind >= PEN_OP_COUNT || !t->input[0] || !(adds || moves))
-    return is_forward_kind((int)t->kind);
+  if (t->kind >= PEN_OP_COUNT || !t->input[0] || !(adds || (part.backward && part.forward)))
+    return !part.backward;
   const uint32_t value = t->input[adds && t->input[1] != 0], added = pen_term_of_value(value);
   if (terms->term[added].kind < PEN_OP_COUNT &&
       pen_loss_gradient_of((int)terms->term[added].kind, pen_operand_of_value(value)) >= 0)

@@ -1,5 +1,6 @@
-/* arrays.c: the functions of kernels.h that are no ops: conversions, sums, the optimizer and random
- * numbers, by the instruction set in use, divided over the threads. */
+/* arrays.c: the functions of kernels.h that are no ops: conversions (TO_F32 and TO_BF16 call them),
+ * sums, the optimizer and random numbers, by the instruction set in use, divided over the threads.
+ */
 #include <math.h>
 
 #include "kernels/adamw_correction.h"
@@ -64,6 +65,14 @@ void pen_f32_to_bf16(uint16_t *to, const float *from, size_t count) {
 void pen_bf16_to_f32(float *to, const uint16_t *from, size_t count) {
   const struct conversion c = {.f32 = to, .bf16 = (uint16_t *)from};
   pen_parallel_rows(count, 1, widen_range, &c);
+}
+
+void pen_to_f32(const struct pen_call *call) {
+  pen_bf16_to_f32(call->operand[1], call->operand[0], (size_t)call->dim[0]);
+}
+
+void pen_to_bf16(const struct pen_call *call) {
+  pen_f32_to_bf16(call->operand[1], call->operand[0], (size_t)call->dim[0]);
 }
 
 /* ---- norms ---- */

@@ -10,8 +10,9 @@
 namespace {
 
 template <class T, int B>
-__global__ void __launch_bounds__(B) row_logp(T *logp, T *lse, float *log_sums, const T *logits,
-                                              const int32_t *targets, int vocab, int choices) {
+__global__ void __launch_bounds__(B)
+    row_logp(float *logp, float *lse, float *log_sums, const T *logits, const int32_t *targets,
+             int vocab, int choices) {
   const int64_t row = blockIdx.x, at = row * vocab;
   const span s = span_of<WIDE<T>>(at, vocab);
   soft_sum<T> soft = {logits + at, -FLT_MAX, 0};
@@ -24,12 +25,9 @@ __global__ void __launch_bounds__(B) row_logp(T *logp, T *lse, float *log_sums, 
     float value = target == PEN_IGNORED_TARGET ? 0.0f : nanf("");
     if (target >= 0 && target < vocab)
       value = (float)((double)widen(logits[at + target]) - log_sum);
-    store(logp + row * choices + k, lanes<1>{{value}});
+    logp[row * choices + k] = value;
   }
-  if (threadIdx.x == 0) {
-    store(lse + row, lanes<1>{{(float)log_sum}});
-    log_sums[row] = (float)log_sum;
-  }
+  if (threadIdx.x == 0) lse[row] = log_sums[row] = (float)log_sum;
 }
 
 /* dx = factor e^(x - log_sum) + a, and the gradients of the choices at their targets. */
@@ -37,7 +35,7 @@ template <class T>
 struct logp_gradient {
   const T *x, *a;
   T *dx;
-  const T *dlogp;
+  const float *dlogp;
   const int32_t *targets;
   int choices;
   float log_sum, factor;
@@ -52,7 +50,7 @@ struct logp_gradient {
     for (int c = 0; dlogp && c < choices; c++) {
 #pragma unroll
       for (int k = 0; k < N; k++)
-        if (targets[c] == i + k) d.v[k] += widen(dlogp[c]);
+        if (targets[c] == i + k) d.v[k] += dlogp[c];
     }
     store(dx + i, d);
   }
@@ -60,13 +58,13 @@ struct logp_gradient {
 
 template <class T, int B>
 __global__ void __launch_bounds__(B)
-    row_logp_dx(T *dlogits, const T *dlogp, const T *dlse, const T *logits, const int32_t *targets,
-                const float *log_sums, const T *a, int vocab, int choices) {
+    row_logp_dx(T *dlogits, const float *dlogp, const float *dlse, const T *logits,
+                const int32_t *targets, const float *log_sums, const T *a, int vocab, int choices) {
   const int64_t row = blockIdx.x, at = row * vocab;
-  const T *own = dlogp ? dlogp + row * choices : nullptr;
-  float factor = dlse ? widen(dlse[row]) : 0.0f;
+  const float *own = dlogp ? dlogp + row * choices : nullptr;
+  float factor = dlse ? dlse[row] : 0.0f;
   for (int c = 0; own && c < choices; c++)
-    if (targets[row * choices + c] != PEN_IGNORED_TARGET) factor -= widen(own[c]);
+    if (targets[row * choices + c] != PEN_IGNORED_TARGET) factor -= own[c];
   logp_gradient<T> g = {
       logits + at, a ? a + at : nullptr, dlogits + at, own, targets + row * choices,
       choices,     log_sums[row],        factor};
@@ -78,7 +76,7 @@ void logp_of(const struct pen_call *call) {
   const int vocab = (int)call->dim[1], threads = row_threads(vocab);
   const auto kernel = threads > THREADS ? row_logp<T, ROW_THREADS> : row_logp<T, THREADS>;
   PEN_LAUNCH(kernel, dim3((unsigned)call->dim[0]), dim3((unsigned)threads), 0, call->stream,
-             (T *)call->operand[2], (T *)call->operand[3], (float *)call->operand[4],
+             (float *)call->operand[2], (float *)call->operand[3], (float *)call->operand[4],
              (const T *)call->operand[0], (const int32_t *)call->operand[1], vocab,
              (int)call->dim[2]);
 }
@@ -88,10 +86,10 @@ void logp_dx_of(const struct pen_call *call) {
   const int vocab = (int)call->dim[1], threads = row_threads(vocab);
   const auto kernel = threads > THREADS ? row_logp_dx<T, ROW_THREADS> : row_logp_dx<T, THREADS>;
   PEN_LAUNCH(kernel, dim3((unsigned)call->dim[0]), dim3((unsigned)threads), 0, call->stream,
-             (T *)call->operand[6], (const T *)call->operand[0], (const T *)call->operand[1],
-             (const T *)call->operand[2], (const int32_t *)call->operand[3],
-             (const float *)call->operand[4], (const T *)call->operand[5], vocab,
-             (int)call->dim[2]);
+             (T *)call->operand[6], (const float *)call->operand[0],
+             (const float *)call->operand[1], (const T *)call->operand[2],
+             (const int32_t *)call->operand[3], (const float *)call->operand[4],
+             (const T *)call->operand[5], vocab, (int)call->dim[2]);
 }
 
 } /* namespace */

@@ -111,6 +111,43 @@ ok "where the description names TOKEN_LOGP" train logp_named logp $chunks model.
 ok "the same bits" same_bits 3 logp_chunks logp_named
 ok "and without chunks" train logp_whole logp batch.loss_group=2 model.description=named.json
 ok "those of LINEAR and LOGP" same_bits 3 logp_one logp_whole
+# ---- bf16: what ops make between the last products and the losses is f32 ----
+ok "in bf16, the log-probabilities kept" build half logp.cfg -s model.dtype=bf16 -s batch.loss_group=2 -s 'model.outputs=["logp", "lse", "r"]'
+./half init --seed 7 --output start && ./half eval --data logp.safetensors --init start --steps 1 --quiet --outputs kept.safetensors >kept 2>/dev/null
+matches "the loss is that of f32 log-probabilities" "$("${PYTHON:-python3}" - <<'END_OF_LOSS'
+import json, math, struct
+def read(path):
+    data = open(path, "rb").read()
+    length = struct.unpack("<Q", data[:8])[0]
+    tensors = {}
+    for name, entry in json.loads(data[8:8 + length]).items():
+        if name == "__metadata__": continue
+        begin, end = entry["data_offsets"]
+        raw, code, size = data[8 + length + begin:8 + length + end], {"F32": "f", "I32": "i", "I64": "q", "U8": "B", "BF16": "H"}[entry["dtype"]], entry["dtype"]
+        values = struct.unpack("<%d%s" % (len(raw) // struct.calcsize(code), code), raw)
+        tensors[name] = [struct.unpack("<f", struct.pack("<I", v << 16))[0] for v in values] if size == "BF16" else values
+        tensors[name + ".dtype"] = size
+    return tensors
+kept, of = read("kept.safetensors"), read("logp.safetensors")
+rows, softplus = range(64), lambda x: max(x, 0) + math.log1p(math.exp(-abs(x)))
+logp, lse, reward = (kept[name] for name in ("logp", "lse", "r"))
+ratio = [math.exp(logp[i] - of["old"][i]) for i in rows]
+apart = [of["reference"][i] - logp[i] for i in rows]
+masked, targets = sum(of["mask"][:64]), sum(t != -100 for t in of["taken"][:64])
+group = lambda terms: [sum(terms[i // 32 * 32:i // 32 * 32 + 32]) for i in rows]
+margin = group([-apart[i] * of["sign"][i] * of["mask"][i] for i in rows])
+difference = group([reward[i] * of["sign"][i] * of["last"][i] for i in rows])
+loss = sum(-min(ratio[i] * of["advantage"][i], min(max(ratio[i], 0.8), 1.2) * of["advantage"][i]) * of["mask"][i] for i in rows) / masked
+loss += sum((math.exp(apart[i]) - apart[i] - 1) * of["mask"][i] for i in rows) * 0.1 / masked
+loss += sum(lse[i] ** 2 * of["valid"][i] for i in rows) * 0.01 / targets
+loss += sum(softplus(-0.2 * margin[i]) + softplus(-difference[i]) for i in rows) * 0.0625 / 4
+found = json.loads(open("kept").read().splitlines()[-1])["loss"]
+print(kept["logp.dtype"], kept["lse.dtype"], kept["r.dtype"], abs(found / loss - 1) < 1e-6 or (found, loss))
+END_OF_LOSS
+)" "F32 F32 BF16 True"
+ok "trains" train half_one logp model.dtype=bf16 batch.loss_group=2
+ok "on 2 ranks, gradients of weights apart" train half_two logp model.dtype=bf16 batch.loss_group=2 pipeline.ranks=2 pipeline.zero_bubble=true memory.recompute=full
+ok "the same bits" same_bits 3 half_one half_two
 sed 's/\[97, 24\]/[8192, 24]/' logp.json >large.json
 placed() { "$gen" -p report -s model.description=large.json -s batch.microbatch=8 "$@" logp.cfg | sed -n 's|.*"placed_bytes": \([0-9]*\).*|\1|p'; }
 ok "and less memory" test $(($(placed) - $(placed -s model.loss_rows=32))) -gt $((2 << 20))

@@ -23,6 +23,7 @@ static struct operand parse_operand(enum pen_dtype dtype, enum pen_op_kind kind,
     o.of_op |= !strncmp(text, ":t", 2) || !strncmp(text, ":s", 2);
     o.partial |= !strncmp(text, ":s", 2);
     if (!strncmp(text, ":f64", 4)) o.element_bytes = sizeof(double);
+    if (!strncmp(text, ":bf16", 5)) o.element_bytes = sizeof(uint16_t);
     if (*text == '@') snprintf(o.shares, sizeof o.shares, "%.*s", (int)(end - text - 1), text + 1);
   }
   if (o.of_op && dtype != PEN_F32 && !(o.partial && dtype == PEN_BF16_PARTIAL))

@@ -457,6 +457,8 @@ const struct op_case op_cases[] = {
 #define PEN_STEP(kind, ...) \
   {PEN_OP_POINTWISE, {3, 40, ONE_STEP + PEN_STEP_##kind}, {0}, 0, 2e-6, 1, FOR_CUDA},
 #include "kernels/steps.def"
+    {PEN_OP_TO_F32, {1003}, {0}, 0, 0, 0, FOR_CONTRACT | FOR_THREADS | FOR_CUDA},
+    {PEN_OP_TO_BF16, {1003}, {0}, 0, 0, 0, FOR_CONTRACT | FOR_THREADS | FOR_CUDA},
     {PEN_OP_ROW_SUM, {9, 77}, {0}, 0, 4e-6, 1, FOR_CONTRACT | FOR_CUDA},
     {PEN_OP_ROW_SUM, {301, 100}, {0}, 0, 0, 0, FOR_THREADS},
     {PEN_OP_ROW_SUM, {ROW_COUNT, 61}, {0}, 0, 0, 0, FOR_ROWS},

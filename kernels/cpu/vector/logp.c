@@ -21,13 +21,11 @@ static void find_logp(const void *context, size_t thread, size_t first, size_t p
   for (size_t r = first; r < past; r++) {
     const stored *x = (const stored *)call->operand[0] + r * (size_t)vocab;
     const int32_t *target = (const int32_t *)call->operand[1] + r * choices;
-    stored *logp = (stored *)call->operand[2] + r * choices;
+    float *logp = (float *)call->operand[2] + r * choices;
     const float most = row_maximum(x, (size_t)vocab);
     const double log_sum = log(row_exponentials(NULL, x, (size_t)vocab, most)) + (double)most;
-    for (size_t k = 0; k < choices; k++)
-      store_n(logp + k, splat(logp_of(x, target[k], vocab, log_sum)), 1);
-    store_n((stored *)call->operand[3] + r, splat((float)log_sum), 1);
-    ((float *)call->operand[4])[r] = (float)log_sum;
+    for (size_t k = 0; k < choices; k++) logp[k] = logp_of(x, target[k], vocab, log_sum);
+    ((float *)call->operand[3])[r] = ((float *)call->operand[4])[r] = (float)log_sum;
   }
 }
 
@@ -37,7 +35,8 @@ void PEN_NAME(logp)(const struct pen_call *call) {
 
 /* A row of the gradient. */
 struct logp_row {
-  const stored *x, *dlogp, *addend; /* the last two may be null */
+  const stored *x, *addend; /* the latter may be null */
+  const float *dlogp;       /* likewise */
   const int32_t *target;
   size_t vocab, choices;
   float log_sum, factor; /* of softmax */
@@ -54,7 +53,7 @@ static bool sum_choices(const struct logp_row *row, size_t first, float sum[COLU
     if (t < 0 || (size_t)t >= row->vocab || (size_t)t / COLUMNS * COLUMNS != first) continue;
     for (size_t i = 0; !any && i < COLUMNS; i++) sum[i] = 0;
     any = true;
-    sum[(size_t)t - first] += widen(row->dlogp[k]);
+    sum[(size_t)t - first] += row->dlogp[k];
   }
   return any;
 }
@@ -77,7 +76,8 @@ static void logp_gradient(const struct logp_row *row, stored *dx) {
 static void find_gradients(const void *context, size_t thread, size_t first, size_t past) {
   const struct pen_call *call = context;
   const size_t vocab = (size_t)call->dim[1], choices = (size_t)call->dim[2];
-  const stored *dlogp = call->operand[0], *dlse = call->operand[1], *addend = call->operand[5];
+  const float *dlogp = call->operand[0], *dlse = call->operand[1];
+  const stored *addend = call->operand[5];
   (void)thread;
   for (size_t r = first; r < past; r++) {
     struct logp_row row = {.x = (const stored *)call->operand[2] + r * vocab,
@@ -87,9 +87,9 @@ static void find_gradients(const void *context, size_t thread, size_t first, siz
                            .vocab = vocab,
                            .choices = choices,
                            .log_sum = ((const float *)call->operand[4])[r],
-                           .factor = dlse ? widen(dlse[r]) : 0};
+                           .factor = dlse ? dlse[r] : 0};
     for (size_t k = 0; dlogp && k < choices; k++)
-      if (row.target[k] != PEN_IGNORED_TARGET) row.factor -= widen(row.dlogp[k]);
+      if (row.target[k] != PEN_IGNORED_TARGET) row.factor -= row.dlogp[k];
     logp_gradient(&row, (stored *)call->operand[6] + r * vocab);
   }
 }
