@@ -11,6 +11,7 @@
 
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
+#include "gen/families/described_f32.h"
 #include "gen/families/described_inputs.h"
 #include "gen/families/described_ops.h"
 #include "gen/families/described_shapes.h"

@@ -5,6 +5,7 @@
 
 #include "base/message.h"
 #include "gen/base/arena.h"
+#include "gen/families/described_f32.h"
 #include "gen/families/described_inputs.h"
 #include "gen/families/described_pointwise.h"
 #include "gen/model/gradient_rules.h"
@@ -398,49 +399,6 @@ static void find_logits(struct pen_kind *kind) {
   }
 }
 
-/* ---- f32 in a bf16 model ---- */
-
-bool pen_kind_value_is_f32(const struct pen_kind *kind, uint32_t value) {
-  const uint32_t index = kind->value[value].maker;
-  if (index == PEN_NONE || !kind->description->is_bf16) return false;
-  const struct pen_kind_op *maker = &kind->op[index];
-  const int output = pen_signature_of(maker->row->kind)->input_count;
-  return maker->in_f32 || !operand_row(maker, output + (int)(value - maker->first_output))->of_op;
-}
-
-static bool reads_f32(const struct pen_kind *kind, const struct pen_kind_op *op) {
-  for (int k = 0; k < PEN_OPERANDS_MAX; k++) {
-    const struct pen_kind_operand *operand = &op->operand[k];
-    if (operand->source == PEN_OPERAND_VALUE ? pen_kind_value_is_f32(kind, operand->value)
-                                             : operand->source == PEN_OPERAND_INPUT)
-      return true;
-  }
-  return false;
-}
-
-/* The ops between the last products and the losses are of f32: those whose values only such ops and
- * losses read, and so SUM_LOSS. */
-static void find_f32(struct pen_kind *kind) {
-  bool *reads_other = pen_new(kind->value_count + 1, sizeof *reads_other); /* than such an op */
-  for (uint32_t i = kind->op_count; i-- > 0;) {
-    struct pen_kind_op *op = &kind->op[i];
-    op->in_f32 = pen_row_f32_of(op->row->kind) != PEN_F32_NEVER;
-    for (int n = 0; n < pen_described_outputs(op->row->kind); n++)
-      op->in_f32 = op->in_f32 && !reads_other[op->first_output + (uint32_t)n];
-    for (int k = 0; k < PEN_OPERANDS_MAX && !op->in_f32; k++)
-      if (op->operand[k].source == PEN_OPERAND_VALUE) reads_other[op->operand[k].value] = true;
-  }
-  pen_free(reads_other);
-  for (uint32_t i = 0; i < kind->op_count; i++) {
-    struct pen_kind_op *op = &kind->op[i];
-    op->in_f32 =
-        op->in_f32 && (pen_row_f32_of(op->row->kind) == PEN_F32_READS_ANY || reads_f32(kind, op));
-    for (int k = 0; k < PEN_OPERANDS_MAX && op->in_f32; k++)
-      if (op->operand[k].source == PEN_OPERAND_INPUT && op->operand[k].use == PEN_USED_AS_VALUES)
-        op->operand[k].use = PEN_USED_AS_F32;
-  }
-}
-
 static void declare_inputs(const struct pen_kind *kind) {
   for (uint32_t i = 0; i < kind->op_count; i++)
     for (int k = 0; k < PEN_OPERANDS_MAX; k++)
@@ -483,7 +441,7 @@ struct pen_kind *pen_described_kind(const struct pen_description *d,
   if (kind->gives == PEN_NONE) {
     find_losses(kind);
     find_logits(kind);
-    if (d->is_bf16) find_f32(kind);
+    if (d->is_bf16) pen_kind_find_f32(kind);
   }
   declare_inputs(kind);
   check_readers(kind);

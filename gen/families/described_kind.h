@@ -77,7 +77,4 @@ struct pen_kind {
 struct pen_kind *pen_described_kind(const struct pen_description *description,
                                     const struct pen_described_kind *from);
 
-/* Whether the model is of bf16, but the value of f32. */
-bool pen_kind_value_is_f32(const struct pen_kind *kind, uint32_t value);
-
 #endif

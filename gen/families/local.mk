@@ -2,6 +2,8 @@
 libgen_a_SOURCES += \
   %reldir%/described.c \
   %reldir%/described.h \
+  %reldir%/described_f32.c \
+  %reldir%/described_f32.h \
   %reldir%/described_inputs.c \
   %reldir%/described_inputs.h \
   %reldir%/described_kind.c \

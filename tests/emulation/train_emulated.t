@@ -134,56 +134,41 @@ qwen3_moe   -s model.experts=5 -s model.experts_per_token=2 -s model.moe_ffn=24 
 END
 is "and the same load of experts" "$(log_field "$scratch/qwen3_moe_cuda.log" expert_load)" "$(log_field "$scratch/qwen3_moe_cpu.log" expert_load)"
 
-# Inputs that a safetensors file has by name: values of two ops, and ids.
-cat >"$scratch/digits.cfg" <<END
-model = { family = "described"; description = "$(cd "$top_srcdir/tests/models" && pwd)/digits.json"; sequence = 1; };
-batch = { microbatch = 2; };
-optimizer = { learning_rate = 1e-2; steps = 8; };
-pipeline = { ranks = 1; microbatches = 3; schedule = "1f1b"; };
-END
-"${PYTHON:-python3}" "$top_srcdir/tests/support/samples.py" "$scratch/digits.safetensors" 0 40 "$scratch/data.bin" 1 pixels:U8:4x6 digit:I64:
-train_data=digits.safetensors
-for device in cpu cuda; do
-  ok "a plan of digits for $device" build "digits_$device" "$scratch/digits.cfg" -s cluster.device=$device
-  ok "trains" train "digits_$device" "digits_$device" --steps 3
-done
-ok "to the same losses" close_to digits_cpu digits_cuda 6
-# Values and inputs of samples.
-cat >"$scratch/losses.cfg" <<END
-model = { family = "described"; description = "$(cd "$top_srcdir/tests/models" && pwd)/losses.json"; sequence = 16; };
-batch = { microbatch = 2; };
-optimizer = { learning_rate = 1e-2; steps = 8; };
-pipeline = { ranks = 1; microbatches = 2; schedule = "1f1b"; };
-END
-"${PYTHON:-python3}" "$top_srcdir/tests/support/samples.py" "$scratch/losses.safetensors" 0 24 "$scratch/data.bin" 16 idx:I32:tokens value:F32:reals:16 \
-  old:F32:reals:16 weight:F32:parts:16 state:BF16:reals:16x24 label:U8:bits:16 mask:U8:bits:16 class:I64:ids:16 topic:I64:ids: score:F32:reals:
-train_data=losses.safetensors
-for device in cpu cuda; do
-  ok "a plan of samples for $device" build "losses_$device" "$scratch/losses.cfg" -s cluster.device=$device
-  ok "trains" train "losses_$device" "losses_$device" --steps 3
-done
-ok "to the same losses" close_to losses_cpu losses_cuda 6
-train_data=data.bin
-# A description whose programs have every step.
-cat >"$scratch/pointwise.cfg" <<END
-model = { family = "described"; description = "$(cd "$top_srcdir/tests/models" && pwd)/pointwise.json"; sequence = 16; };
-batch = { microbatch = 1; };
-optimizer = { learning_rate = 1e-2; steps = 8; warmup_steps = 2; decay = "cosine"; };
-pipeline = { ranks = 1; microbatches = 3; schedule = "1f1b"; };
-END
-for device in cpu cuda; do
-  ok "a plan of a description for $device" build "pointwise_$device" "$scratch/pointwise.cfg" -s cluster.device=$device
-  ok "trains" train "pointwise_$device" "pointwise_$device" --steps 3
-done
-ok "to the same losses" close_to pointwise_cpu pointwise_cuda 6
-
-# bf16: products and activations; weights, moments and sums of gradients stay f32.
-# within NAME OTHER: losses agree to 2%, and are not the same.
+# within NAME OTHER LINES: losses agree to 2%, and are not the same.
 within() {
   paste "$scratch/$1.bits" "$scratch/$2.bits" | head -n "$3" | awk '{ d = $1 - $2; if (d < 0) d = -d; if (!(d <= 0.02 * $1)) bad = 1
     if (d > 0) differ = 1 } END { exit bad || !differ || NR == 0 }'
 }
-for family in model gpt2 pointwise; do
+# described NAME SEQUENCE DATA: of that description plans for both devices train to the same losses, and one in bf16 to like ones.
+described() {
+  train_data=$3
+  cat >"$scratch/$1.cfg" <<END
+model = { family = "described"; description = "$(cd "$top_srcdir/tests/models" && pwd)/$1.json"; sequence = $2; };
+batch = { microbatch = 2; };
+optimizer = { learning_rate = 1e-2; steps = 8; warmup_steps = 2; decay = "cosine"; };
+pipeline = { ranks = 1; microbatches = 3; schedule = "1f1b"; };
+END
+  for device in cpu cuda; do
+    ok "a plan of $1.json for $device" build "$1_$device" "$scratch/$1.cfg" -s cluster.device=$device
+    ok "trains" train "$1_$device" "$1_$device" --steps 3
+  done
+  ok "to the same losses" close_to "$1_cpu" "$1_cuda" 6
+  ok "in bf16 for CUDA" build "half_$1" "$scratch/$1.cfg" -s cluster.device=cuda -s model.dtype=bf16
+  ok "trains" train "half_$1" "half_$1" --steps 3
+  ok "to losses of f32 to 2%" within "$1_cuda" "half_$1" 3
+  train_data=data.bin
+}
+samples() { "${PYTHON:-python3}" "$top_srcdir/tests/support/samples.py" "$scratch/$1.safetensors" 0 40 "$scratch/data.bin" "$2" $3; }
+# Inputs that a safetensors file has by name, as values of two ops and as ids; of samples; every step of programs.
+samples digits 1 "pixels:U8:4x6 digit:I64:"
+described digits 1 digits.safetensors
+samples losses 16 "idx:I32:tokens value:F32:reals:16 old:F32:reals:16 weight:F32:parts:16 state:BF16:reals:16x24 label:U8:bits:16 mask:U8:bits:16 class:I64:ids:16
+  topic:I64:ids: score:F32:reals:"
+described losses 16 losses.safetensors
+described pointwise 16 data.bin
+
+# bf16: products and activations; weights, moments and sums of gradients stay f32.
+for family in model gpt2; do
   ok "a plan of $family.cfg in bf16 for CUDA" build "half_$family" "$scratch/$family.cfg" -s cluster.device=cuda -s model.dtype=bf16
   ok "trains" train "half_$family" "half_$family" --steps 5 --checkpoint "$scratch/half_$family.ckpt" --save-every 3
 done
@@ -193,7 +178,6 @@ ok "a plan of experts in bf16" build half_experts "$scratch/model.cfg" -s cluste
 ok "trains" train half_experts half_experts --steps 3
 ok "to the losses of f32 to 2%" within qwen3_moe_cuda half_experts 3
 ok "gpt2's losses are those of f32 to 2%" within gpt2_cuda half_gpt2 5
-ok "and the description's" within pointwise_cuda half_pointwise 3
 ok "it trains again, without a graph" plain half_plain half_gpt2 --steps 5
 ok "with the same bits" cmp "$scratch/half_gpt2.bits" "$scratch/half_plain.bits"
 ok "once more, and saves at step 3" train half_again half_gpt2 --steps 3 --checkpoint "$scratch/half_two"
