@@ -51,7 +51,7 @@ static unsigned column_count(const struct pen_plan *plan) {
 static uint64_t parameter_count(const struct pen_plan *plan) {
   uint64_t count = 0;
   for (uint32_t w = 0; w < plan->weight_count; w++) {
-    count += plan->weights[w].count;
+    count += pen_is_of_model(&plan->weights[w]) ? plan->weights[w].count : 0;
   }
   return count;
 }
