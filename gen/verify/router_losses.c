@@ -225,6 +225,7 @@ static bool check_updates(const struct pen_stage_terms *s, uint32_t action) {
 bool pen_check_router_loss_terms(const struct pen_stage_terms *s, uint32_t action) {
   const struct pen_plan *plan = s->context->plan;
   size_t route = next_of_kind(s, 0, PEN_OP_ROUTE), loss = next_of_kind(s, 0, PEN_OP_ROUTER_LOSS);
+  if (!check_updates(s, action)) return false;
   for (uint32_t n = next_of_stage(plan, s->stage, 0); n < plan->router_loss_count;
        n = next_of_stage(plan, s->stage, n + 1)) {
     const bool found = route < s->forward_count && loss < s->forward_count;
@@ -240,7 +241,6 @@ bool pen_check_router_loss_terms(const struct pen_stage_terms *s, uint32_t actio
     route = next_of_kind(s, route + 1, PEN_OP_ROUTE);
     loss = next_of_kind(s, loss + 1, PEN_OP_ROUTER_LOSS);
   }
-  if (!check_updates(s, action)) return false;
   return (loss == s->forward_count && (route == s->forward_count || !plan->router_loss_count)) ||
          PROBLEM(s->context, action, "scaled: stage %u has more routers than losses of them",
                  s->stage);
