@@ -364,8 +364,9 @@ static void load_part(const struct pen_loading *to, struct pen_safetensors *stor
                       const struct pen_manifest *manifest, uint32_t weight_index,
                       enum pen_checkpoint_tensor part, const char *path,
                       struct pen_whole_tensor *whole) {
-  const bool of_model = pen_is_of_model(&to->plan->weights[weight_index]);
-  for (enum pen_checkpoint_tensor kept = of_model ? part : PEN_CHECKPOINT_VALUE;
+  const bool of_model = pen_is_of_model(&to->plan->weights[weight_index]),
+             is_both = !of_model && part == PEN_CHECKPOINT_EXP_AVG;
+  for (enum pen_checkpoint_tensor kept = is_both ? PEN_CHECKPOINT_VALUE : part;
        kept <= part && (of_model || part > PEN_CHECKPOINT_VALUE); kept++) {
     float *values = pen_loading_begin(to, weight_index, kept);
     if (values != NULL) {
