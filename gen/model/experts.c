@@ -134,7 +134,8 @@ static struct routed route(struct pen_graph *graph, uint32_t x,
   made->real[0] = t->model_router_scale > 0 ? t->model_router_scale : 1;
   r.weight = made->operand[3];
   if (graph->training) append_counts(graph, &r);
-  if (graph->training && pen_has_router_losses(t)) append_losses(graph, logits, r.expert, w->counts);
+  if (graph->training && pen_has_router_losses(t))
+    append_losses(graph, logits, r.expert, w->counts);
   return r;
 }
 

@@ -19,8 +19,8 @@ uint32_t pen_graph_router_bias(struct pen_graph *graph, const char *name);
  * files have of it is its moment, ROUTER.choices. */
 uint32_t pen_graph_router_counts(struct pen_graph *graph, const char *router);
 
-/* The weights of a layer: of its router (experts, hidden), and (experts) and (experts), which may be
- * PEN_NONE; of all experts, stacks of (ffn, hidden), (ffn, hidden), (hidden, ffn). */
+/* The weights of a layer: of its router (experts, hidden), and (experts) and (experts), which may
+ * be PEN_NONE; of all experts, stacks of (ffn, hidden), (ffn, hidden), (hidden, ffn). */
 struct pen_expert_weights {
   uint32_t router, bias, counts, gate, up, down;
 };

@@ -207,8 +207,9 @@ static bool check_operand(const struct pen_stage_terms *s, const struct pen_term
                    signature->kind);
   const struct pen_weight *weight = &s->context->plan->weights[made->dim[0]];
   return (weight->frozen && wanted != PEN_OPTIMIZER_CHOICES) || updates_of(weight) == wanted ||
-         PROBLEM(s->context, action, "updated: %s is the %s of %s, but what updates it is not of it",
-                 weight->name, signature->operand[operand].name, signature->kind);
+         PROBLEM(s->context, action,
+                 "updated: %s is the %s of %s, but what updates it is not of it", weight->name,
+                 signature->operand[operand].name, signature->kind);
 }
 
 static bool check_updates(const struct pen_stage_terms *s, uint32_t action) {

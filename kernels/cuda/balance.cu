@@ -1,7 +1,7 @@
-/* balance.cu: pen_cuda_balance_step() and pen_cuda_choices_step(): what updates the bias of a router
- * and its counts of choices, with the bits of the CPU (kernels/device.h). A scale of NaN skips the
- * step. Launch: a block for each tensor, which has at most RUN elements; of balance each thread adds
- * all of them, which are whole numbers. */
+/* balance.cu: pen_cuda_balance_step() and pen_cuda_choices_step(): what updates the bias of a
+ * router and its counts of choices, with the bits of the CPU (kernels/device.h). A scale of NaN
+ * skips the step. Launch: a block for each tensor, which has at most RUN elements; of balance each
+ * thread adds all of them, which are whole numbers. */
 #include "kernels/cuda/update.cuh"
 
 namespace {

@@ -40,10 +40,9 @@ static bool has_no_moments(const struct pen_safetensors *stored, const struct pe
  * were frozen. */
 static bool is_stored(const struct pen_safetensors *stored, const struct pen_weight *weight,
                       enum pen_checkpoint_tensor part) {
-  return part == PEN_CHECKPOINT_VALUE
-             ? pen_is_of_model(weight)
-             : pen_checkpoint_suffix(weight->optimizer, part) != NULL &&
-                   !has_no_moments(stored, weight);
+  return part == PEN_CHECKPOINT_VALUE ? pen_is_of_model(weight)
+                                      : pen_checkpoint_suffix(weight->optimizer, part) != NULL &&
+                                            !has_no_moments(stored, weight);
 }
 
 /* Counts of choices, which a run that balances otherwise leaves out. */

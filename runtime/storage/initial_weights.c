@@ -108,9 +108,8 @@ static int write_model(int fd, const struct pen_plan *plan, uint64_t seed, bool 
     result = pen_safetensors_start(fd, plan->model_header, pen_model_data_offset(plan));
   }
   for (uint32_t i = 0; i < plan->weight_count && !result; i++) {
-    const bool stored =
-        plan->weights[i].split == 0 &&
-        pen_checkpoint_tensor_is_stored(&plan->weights[i], PEN_CHECKPOINT_VALUE);
+    const bool stored = plan->weights[i].split == 0 &&
+                        pen_checkpoint_tensor_is_stored(&plan->weights[i], PEN_CHECKPOINT_VALUE);
     const uint32_t count = stored ? pen_tensor_count(&plan->weights[i]) : 0;
     for (uint32_t n = 0; n < count && !result; n++) {
       result = write_tensor(fd, &plan->weights[i], n, seed);

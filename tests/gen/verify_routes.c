@@ -187,8 +187,8 @@ static struct pen_weight *updated_by(struct broken_plan *p, int optimizer) {
   struct pen_weight *found = NULL;
   for (uint32_t w = 0, seen = 0; w < p->plan->weight_count; w++) {
     const struct pen_weight *weight = &p->plan->weights[w];
-    const bool own = weight->optimizer == PEN_OPTIMIZER_BALANCE ||
-                     weight->optimizer == PEN_OPTIMIZER_CHOICES;
+    const bool own =
+        weight->optimizer == PEN_OPTIMIZER_BALANCE || weight->optimizer == PEN_OPTIMIZER_CHOICES;
     if (!weight->frozen && (optimizer == PEN_OPTIMIZERS ? !own : weight->optimizer == optimizer) &&
         draw(p->seed, ++seen) == 0)
       found = WRITABLE(struct pen_weight, weight);
@@ -406,7 +406,9 @@ static const struct defect defects[] = {
     {"slices add in another order", slices_exchanged, {FORWARD, BYTES}},
     {"choices of another router are counted", counts_of_another, {FORWARD, BYTES}},
     {"counts of two routers exchanged", counts_exchanged, {FORWARD, BYTES}},
-    {"a bias that another optimizer updates", bias_updated_otherwise, {"moments", "updated: ", MUON}},
+    {"a bias that another optimizer updates",
+     bias_updated_otherwise,
+     {"moments", "updated: ", MUON}},
     {"choices that another optimizer leaves",
      choices_left_otherwise,
      {"moments", "updated: ", "counted: ", MUON}},

@@ -197,15 +197,15 @@ static double aux_of(const struct routed_rows *r) {
       share[r->expert[s * run * r->of->choices + i]]++;
     for (int64_t e = 0; e < experts && r->counts; e++) share[e] = (double)r->counts[e];
     for (int64_t e = 0; e < experts; e++) all += share[e];
-    for (int64_t e = 0; e < experts; e++) share[e] = all > 0 ? share[e] / all : 1.0 / (double)experts;
+    for (int64_t e = 0; e < experts; e++)
+      share[e] = all > 0 ? share[e] / all : 1.0 / (double)experts;
     for (int64_t i = 0; i < run; i++) {
       double sum = 0;
       scores_of(r->of, score, r->logits + (s * run + i) * experts);
       for (int64_t e = 0; e < experts; e++) sum += score[e];
       for (int64_t e = 0; e < experts; e++) mean[e] += score[e] / sum / (double)run;
     }
-    for (int64_t e = 0; e < experts; e++)
-      total += share[e] * (double)experts * mean[e];
+    for (int64_t e = 0; e < experts; e++) total += share[e] * (double)experts * mean[e];
   }
   return r->aux_factor * total / (double)r->sequences;
 }
@@ -235,8 +235,8 @@ static void the_losses_of_routers(void **state) {
     route(of, logits, NULL, ROWS, expert, weight);
     for (size_t e = 0; e < experts && n % KINDS; e++)
       counts[e] = n % KINDS == 1 ? (float)(e * 7 % 13) : 0;
-    const struct routed_rows rows = {of,  ROWS, of->choices % 2 && !counts ? 3 : 1, expert, 0.7,
-                                     0.2, wide, counts};
+    const struct routed_rows rows = {
+        of, ROWS, of->choices % 2 && !counts ? 3 : 1, expert, 0.7, 0.2, wide, counts};
     struct pen_call call = {.dim = {ROWS, of->experts, of->choices, rows.sequences, of->sigmoid},
                             .real = {rows.aux_factor, rows.z_factor}};
     void *const operands[] = {logits, expert, counts, &aux, &z, dlogits};
