@@ -16,14 +16,15 @@ static uint32_t describe_weights(const struct pen_plan *plan, struct pen_mailbox
   uint32_t count = 0;
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     const struct pen_weight *weight = &plan->weights[i];
-    if (weight->split == 0 && to != NULL) {
+    const bool is_tensor = weight->split == 0 && pen_is_of_model(weight);
+    if (is_tensor && to != NULL) {
       to[count] = (struct pen_mailbox_weight){.weight = i,
                                               .dim_count = weight->dim_count,
                                               .dim = {weight->tensor_dim[0], weight->tensor_dim[1]},
                                               .elements = pen_tensor_elements(weight)};
       snprintf(to[count].name, sizeof to[count].name, "%s", weight->tensor);
     }
-    count += weight->split == 0;
+    count += is_tensor;
   }
   return count;
 }
