@@ -160,7 +160,8 @@ static bool is_forward_term(const struct pen_terms *terms, uint32_t term) {
                      t->kind == PEN_OP_SPLIT_2 || t->kind == PEN_OP_JOIN_2 ||
                      t->kind == PEN_OP_SPLIT_3 || t->kind == PEN_OP_JOIN_3 ||
                      t->kind == PEN_OP_COPY_BLOCKS || t->kind == PEN_OP_SUM_TOKENS ||
-                     t->kind == PEN_OP_REPEAT_TOKENS,
+                     t->kind == PEN_OP_REPEAT_TOKENS || t->kind == PEN_OP_SHARD_SEQUENCE ||
+                     t->kind == PEN_OP_UNSHARD_SEQUENCE,
              adds = t->kind == PEN_OP_ADD || t->kind == PEN_OP_SUM_PARTIALS ||
                     t->kind == PEN_OP_SCALE || t->kind == PEN_OP_ROW_SUM ||
                     t->kind == PEN_OP_GROUP_SUM || pen_puts_values((int)t->kind);
