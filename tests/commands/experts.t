@@ -50,8 +50,8 @@ updated spread_one $slices $together -s data_parallel.replicas=2 -s data_paralle
 updated spread_two $slices $together -s data_parallel.replicas=2 -s data_parallel.shard=weights -s data_parallel.unit=layer -s pipeline.ranks=2 -s memory.recompute=full
 updated split_one  $slices $together -s model.shared_experts=1 -s tensor_parallel.splits=2
 updated split      $slices $together -s model.shared_experts=1 -s tensor_parallel.ranks=2 -s pipeline.ranks=2 -s pipeline.zero_bubble=true
-mixtral one        $slices
-mixtral two        $slices -s pipeline.ranks=2 -s memory.recompute=full -s memory.audit=true
+mixtral one        $slices -s tensor_parallel.splits=2
+mixtral two        $slices -s tensor_parallel.ranks=2 -s pipeline.ranks=2 -s memory.recompute=full -s memory.audit=true
 END_RUNS
 
 # ---- the load of experts ----
