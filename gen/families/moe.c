@@ -7,6 +7,7 @@
 #include "gen/base/arena.h"
 #include "gen/model/builder.h"
 #include "gen/model/experts.h"
+#include "gen/model/sequence.h"
 #include "gen/topology/experts.h"
 #include "gen/topology/topology.h"
 #include "runtime/plan/plan.h"
@@ -47,8 +48,9 @@ uint32_t pen_moe_block(struct pen_graph *graph, uint32_t n, uint32_t x,
                        const struct pen_moe_names *names) {
   const struct pen_topology *t = graph->topology;
   const double last = DEVIATION / sqrt(2.0 * (double)t->model_layers);
-  const uint32_t norm =
-      pen_rotary_layer_norm(graph, n, "mlp_norm", x, "post_attention_layernorm", 0);
+  const uint32_t all = pen_begin_all_tokens(graph, "residual.all", x),
+                 norm = pen_rotary_layer_norm(graph, n, "mlp_norm", all, "post_attention_layernorm",
+                                              0);
   const uint32_t router =
       matrix(graph, n, names->router, t->model_experts, t->model_hidden, DEVIATION);
   const struct pen_expert_weights weights = {
@@ -59,6 +61,7 @@ uint32_t pen_moe_block(struct pen_graph *graph, uint32_t n, uint32_t x,
       pen_graph_stack(graph, name_of(n, names->gate), t->model_moe_ffn, t->model_hidden, DEVIATION),
       pen_graph_stack(graph, name_of(n, names->up), t->model_moe_ffn, t->model_hidden, DEVIATION),
       pen_graph_stack(graph, name_of(n, names->down), t->model_hidden, t->model_moe_ffn, last)};
-  const uint32_t addend = shared_block(graph, n, norm, names, last, x);
-  return pen_op_experts(graph, "output", norm, &weights, addend);
+  const uint32_t addend = shared_block(graph, n, norm, names, last, all);
+  return pen_end_all_tokens(graph, "output.own",
+                            pen_op_experts(graph, "output", norm, &weights, addend));
 }

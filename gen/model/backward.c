@@ -141,11 +141,13 @@ static uint32_t with_all_tokens(struct backward_pass *pass, struct pen_op_list *
   return graph->value[value].elements == elements ? value : pen_all_tokens(graph, list, value);
 }
 
-/* A private tensor of an op whose sums are of the tokens that the rank holds: those of all. */
+/* A private tensor of an op: where its sums are of the runs that the rank holds, those of all. */
 static uint32_t sum_tokens(struct backward_pass *pass, const struct pen_op *forward,
                            struct pen_op_list *list, uint32_t value) {
   const int runs = pen_signature_dim(pen_signature_of(forward->kind), "runs");
-  if (pass->graph->token_ranks == 1 || runs < 0 || forward->dim[runs] == 0) return value;
+  if (pass->graph->token_ranks == 1 || runs < 0 || forward->dim[runs] == 0 ||
+      forward->dim[runs] == pass->graph->splits)
+    return value;
   return pen_sum_over_tensor_ranks(pass->graph, list, value, pass->graph->value[value].name);
 }
 

@@ -77,3 +77,26 @@ uint32_t pen_local_numbers(struct pen_graph *graph, const char *name, uint32_t n
                                         graph->tensor_rank * held},
                             4);
 }
+
+/* An op on all tokens of a value, of which its dims name the shard of the rank. */
+static uint32_t append_shard(struct pen_graph *graph, int kind, const char *name, uint32_t x) {
+  const int64_t sequence = graph->topology->sequence, held = pen_local_sequence(graph);
+  return pen_append_forward(
+      graph, kind, name, (uint32_t[]){x},
+      (int64_t[]){sequence_count(graph), sequence, held,
+                  (int64_t)graph->value[x].elements / graph->rows, graph->tensor_rank * held},
+      5);
+}
+
+uint32_t pen_begin_all_tokens(struct pen_graph *graph, const char *name, uint32_t x) {
+  if (graph->token_ranks == 1) return x;
+  const uint32_t all =
+      append_shard(graph, PEN_OP_UNSHARD_SEQUENCE, name, pen_all_tokens(graph, &graph->forward, x));
+  graph->token_ranks = 1;
+  return all;
+}
+
+uint32_t pen_end_all_tokens(struct pen_graph *graph, const char *name, uint32_t y) {
+  graph->token_ranks = pen_topology_token_ranks(graph->topology);
+  return graph->token_ranks == 1 ? y : append_shard(graph, PEN_OP_SHARD_SEQUENCE, name, y);
+}

@@ -27,6 +27,12 @@ uint32_t pen_tokens_source(const struct pen_op *op, uint32_t value);
 uint32_t pen_local_part(struct pen_graph *graph, struct pen_op_list *list, uint32_t value,
                         uint32_t m, const char *name);
 
+/* Between these two each tensor rank computes all tokens: a block whose weights are whole. The
+ * first gives all tokens of a value of which the rank has its own, the second its own of a value
+ * that has all. */
+uint32_t pen_begin_all_tokens(struct pen_graph *graph, const char *name, uint32_t x);
+uint32_t pen_end_all_tokens(struct pen_graph *graph, const char *name, uint32_t y);
+
 /* The local ones of the numbers (rows) i32 of all tokens. */
 uint32_t pen_local_numbers(struct pen_graph *graph, const char *name, uint32_t numbers);
 

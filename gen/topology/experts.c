@@ -177,12 +177,6 @@ void pen_experts_validate(const struct pen_topology *t) {
                       (long long)t->model_experts);
   check_router(t);
   check_counts(t);
-  if (t->tensor_parallel_ranks > 1 && t->tensor_parallel_sequence)
-    pen_topology_fail(t, "tensor_parallel.sequence",
-                      "false, with family %s and tensor_parallel.ranks = %lld: each tensor rank "
-                      "has all experts and all tokens",
-                      pen_family_row_of(t->model_family)->name,
-                      (long long)t->tensor_parallel_ranks);
   if (!divides_shapes(t, t->expert_parallel_rows))
     pen_topology_fail(t, "expert_parallel.rows",
                       "a multiple of batch.microbatch = %lld that divides the tokens of a "

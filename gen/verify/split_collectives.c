@@ -41,19 +41,32 @@ bool pen_check_gathered_runs(struct pen_split_check *c) {
   return has_runs_of_tensor_ranks(c);
 }
 
-/* The numbers of the tokens of this rank's run, of data of the step. */
-bool pen_check_slice_sequence(struct pen_split_check *c) {
+/* An op that names this rank's run, in the dim of that name and `first`, of a whole value that has
+ * these tokens; its result has others. */
+static bool check_own_run(struct pen_split_check *c, const char *run, unsigned from, unsigned to) {
   const int64_t sequence = c->s->context->profile->sequence,
-                run = sequence / pen_group_size(c->s->context->plan, PEN_TENSOR);
+                held = sequence / pen_group_size(c->s->context->plan, PEN_TENSOR);
   const struct pen_split_value x = pen_split_input(c, 0);
-  if (x.kind != PEN_VALUE_WHOLE || x.tokens != PEN_TOKENS_ALL ||
-      pen_split_dim(c, "sequence") != sequence || pen_split_dim(c, "run") != run ||
-      pen_split_dim(c, "first") != run * c->s->context->tensor_rank ||
+  if (x.kind != PEN_VALUE_WHOLE || x.tokens != from || pen_split_dim(c, "sequence") != sequence ||
+      pen_split_dim(c, run) != held ||
+      pen_split_dim(c, "first") != held * c->s->context->tensor_rank ||
       !pen_split_has_sequences(c, pen_split_dim(c, "batch")))
     return pen_split_problem(c, "does not use this tensor rank's sequence shard");
-  pen_split_set_outputs(
-      c, (struct pen_split_value){.kind = PEN_VALUE_WHOLE, .tokens = PEN_TOKENS_SLICE});
+  pen_split_set_outputs(c, (struct pen_split_value){.kind = PEN_VALUE_WHOLE, .tokens = to});
   return true;
+}
+
+/* The numbers of the tokens of this rank's run, of data of the step. */
+bool pen_check_slice_sequence(struct pen_split_check *c) {
+  return check_own_run(c, "run", PEN_TOKENS_ALL, PEN_TOKENS_SLICE);
+}
+
+bool pen_check_unshard(struct pen_split_check *c) {
+  return check_own_run(c, "tokens", PEN_TOKENS_GATHERED, PEN_TOKENS_ALL);
+}
+
+bool pen_check_shard(struct pen_split_check *c) {
+  return check_own_run(c, "tokens", PEN_TOKENS_ALL, PEN_TOKENS_SLICE);
 }
 
 bool pen_check_position(struct pen_split_check *c) {

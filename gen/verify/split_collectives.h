@@ -10,4 +10,7 @@ pen_split_check_op pen_check_gathered_part, pen_check_part_of_run, pen_check_gat
 
 pen_split_check_op pen_check_slice_sequence, pen_check_position, pen_check_embedding_select;
 
+/* UNSHARD_SEQUENCE and SHARD_SEQUENCE */
+pen_split_check_op pen_check_unshard, pen_check_shard;
+
 #endif

@@ -10,9 +10,9 @@
  *           is not complete, and output and loss of a stage are whole.
  *           Where the tensor ranks share the tokens, a value has the tensor rank's shard of each
  *           sequence, by an exchange of partial sums, or all tokens, by one of whole values.
- *           Products by columns read all tokens, and nothing else may read what is gathered; sums
- *           over the tokens of a shard are of the tensor rank's part of the runs. The next stage
- * takes what a stage gives
+ *           Products by columns read all tokens, and UNSHARD_SEQUENCE, and nothing else may read
+ *           what is gathered; sums over the tokens of a shard are of the tensor rank's part of the
+ *           runs. The next stage takes what a stage gives
  *
  * That gradients are summed likewise is part of "derived" (derivative.c). */
 #include "gen/verify/splits.h"
@@ -276,6 +276,8 @@ static pen_split_check_op *check_of(uint32_t kind) {
     case PEN_OP_ALL_TO_ALL_PARTIAL: return pen_check_part_of_run;
     case PEN_OP_ALL_GATHER_SEQUENCE: return pen_check_gathered_runs;
     case PEN_OP_SLICE_SEQUENCE: return pen_check_slice_sequence;
+    case PEN_OP_UNSHARD_SEQUENCE: return pen_check_unshard;
+    case PEN_OP_SHARD_SEQUENCE: return pen_check_shard;
     case PEN_OP_POSITION: return pen_check_position;
     case PEN_OP_MAXIMUM: return pen_check_maximum;
     case PEN_OP_EMBEDDING_SELECT: return pen_check_embedding_select;

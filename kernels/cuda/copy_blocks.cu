@@ -1,6 +1,6 @@
-/* copy_blocks.cu: COPY_BLOCKS and SELECT_TOKENS: some blocks of each row, put into a row of zeros
- * or added to a row. Launch: a thread for each element of y. Traffic: what is copied twice, y and a
- * once. */
+/* copy_blocks.cu: COPY_BLOCKS, SELECT_TOKENS, SHARD_SEQUENCE and UNSHARD_SEQUENCE: some blocks of
+ * each row, put into a row of zeros or added to a row. Launch: a thread for each element of y.
+ * Traffic: what is copied twice, y and a once. */
 #include "kernels/cuda/device.cuh"
 
 namespace {
@@ -41,20 +41,38 @@ void copy_blocks_of(const struct pen_call *call) {
   launch_each<T>(op, call->dim[0] * call->dim[1] * op.to, call->stream);
 }
 
+/* Of each sequence of x so many tokens from the `first` on. */
 template <class T>
-void select_tokens_of(const struct pen_call *call) {
+void copy_tokens(const struct pen_call *call, int64_t tokens, int64_t first) {
   const int64_t width = call->dim[3];
   const copy_row<T> op = {(const T *)call->operand[0],
                           NULL,
                           (T *)call->operand[1],
                           call->dim[1] * width,
-                          call->dim[2] * width,
-                          call->dim[4] * width,
+                          tokens * width,
+                          first * width,
                           0};
   launch_each<T>(op, call->dim[0] * op.to, call->stream);
+}
+
+template <class T>
+void select_tokens_of(const struct pen_call *call) {
+  copy_tokens<T>(call, call->dim[2], call->dim[4]);
+}
+
+template <class T>
+void shard_sequence_of(const struct pen_call *call) {
+  copy_tokens<T>(call, call->dim[2], call->dim[4]);
+}
+
+template <class T>
+void unshard_sequence_of(const struct pen_call *call) {
+  copy_tokens<T>(call, call->dim[1], 0);
 }
 
 } /* namespace */
 
 PEN_CUDA_BOTH(copy_blocks)
 PEN_CUDA_BOTH(select_tokens)
+PEN_CUDA_BOTH(shard_sequence)
+PEN_CUDA_BOTH(unshard_sequence)

@@ -31,7 +31,10 @@ qwen3_moe summed   $slices -s data_parallel.replicas=2 -s data_parallel.shard=we
 qwen3_moe muon_one $slices -s optimizer.name=muon -s data_parallel.replicas=2
 qwen3_moe muon     $slices -s optimizer.name=muon -s data_parallel.replicas=2 -s data_parallel.shard=optimizer -s pipeline.ranks=2 -s memory.audit=true
 qwen3_moe split_one  $slices -s tensor_parallel.splits=2
-qwen3_moe split      $slices -s tensor_parallel.ranks=2 -s tensor_parallel.sequence=false -s pipeline.ranks=2 -s memory.recompute=layer -s memory.audit=true
+qwen3_moe split      $slices -s tensor_parallel.ranks=2 -s pipeline.ranks=2 -s memory.recompute=layer -s memory.audit=true
+qwen3_moe split_all  $slices -s tensor_parallel.ranks=2 -s tensor_parallel.sequence=false -s pipeline.zero_bubble=true
+qwen3_moe bf16_split_one $slices -s model.dtype=bf16 -s tensor_parallel.splits=4 -s model.kv_heads=4
+qwen3_moe bf16_split     $slices -s model.dtype=bf16 -s tensor_parallel.ranks=4 -s model.kv_heads=4
 qwen3_moe mixed_one $slices -s model.mlp_only=[0] -s cluster.threads_per_rank=3 -s cluster.bind=none
 qwen3_moe mixed_two $slices -s model.mlp_only=[0] -s pipeline.ranks=2 -s memory.recompute=layer
 qwen3_moe balanced_one   $slices -s model.aux_loss=0.02 -s model.z_loss=0.003
@@ -39,14 +42,16 @@ qwen3_moe balanced_layer $slices -s model.aux_loss=0.02 -s model.z_loss=0.003 -s
 qwen3_moe balanced_v     $slices -s model.aux_loss=0.02 -s model.z_loss=0.003 -s pipeline.ranks=2 -s pipeline.stages_per_rank=2 -s pipeline.schedule=zero_bubble_v -s partition.unit=block
 qwen3_moe spread_one     $slices -s model.aux_loss=0.02 -s model.z_loss=0.003 -s model.aux_scope=microbatch -s data_parallel.replicas=2 -s pipeline.zero_bubble=true
 qwen3_moe spread_weights $slices -s model.aux_loss=0.02 -s model.z_loss=0.003 -s model.aux_scope=microbatch -s data_parallel.replicas=2 -s data_parallel.shard=weights -s pipeline.ranks=2 -s memory.recompute=full
+qwen3_moe shared_one $slices -s model.aux_loss=0.02 -s model.z_loss=0.003 -s tensor_parallel.splits=2 -s data_parallel.replicas=2 -s data_parallel.reduce=microbatch
+qwen3_moe shared_units $slices -s model.aux_loss=0.02 -s model.z_loss=0.003 -s tensor_parallel.ranks=2 -s data_parallel.replicas=2 -s data_parallel.shard=weights -s data_parallel.unit=layer
 updated one        $slices
 updated layer      $slices -s pipeline.ranks=2 -s memory.recompute=layer -s memory.audit=true
 updated spread_one $slices $together -s data_parallel.replicas=2 -s data_parallel.reduce=microbatch
 updated spread_two $slices $together -s data_parallel.replicas=2 -s data_parallel.shard=weights -s data_parallel.unit=layer -s pipeline.ranks=2 -s memory.recompute=full
-updated split_one  $slices $together -s tensor_parallel.splits=2
-updated split      $slices $together -s tensor_parallel.ranks=2 -s tensor_parallel.sequence=false -s pipeline.ranks=2 -s pipeline.zero_bubble=true
-mixtral one        $slices
-mixtral two        $slices -s pipeline.ranks=2 -s memory.recompute=full -s memory.audit=true
+updated split_one  $slices $together -s model.shared_experts=1 -s tensor_parallel.splits=2
+updated split      $slices $together -s model.shared_experts=1 -s tensor_parallel.ranks=2 -s pipeline.ranks=2 -s pipeline.zero_bubble=true
+mixtral one        $slices -s tensor_parallel.splits=2
+mixtral two        $slices -s tensor_parallel.ranks=2 -s pipeline.ranks=2 -s memory.recompute=full -s memory.audit=true
 END_RUNS
 
 # ---- the load of experts ----
@@ -62,7 +67,8 @@ qwen3_moe_one        qwen3_moe_threads qwen3_moe_audited
 qwen3_moe_bf16_one   qwen3_moe_bf16_two
 qwen3_moe_data_one   qwen3_moe_weights
 qwen3_moe_summed_one qwen3_moe_summed
-qwen3_moe_split_one  qwen3_moe_split
+qwen3_moe_split_one  qwen3_moe_split qwen3_moe_split_all
+qwen3_moe_shared_one qwen3_moe_shared_units
 qwen3_moe_mixed_one  qwen3_moe_mixed_two
 qwen3_moe_balanced_one qwen3_moe_balanced_v
 updated_spread_one   updated_spread_two
@@ -71,11 +77,11 @@ END_RUNS
 # ---- losses of routers ----
 # router_losses RUN: those of its log.
 router_losses() { log_field "$scratch/$1.log" aux_loss && log_field "$scratch/$1.log" z_loss; }
-for run in balanced_one spread_one; do
+for run in balanced_one spread_one shared_one; do
   router_losses "qwen3_moe_$run" >"$scratch/$run.losses"
   is "$run: two losses a step" "$(grep -c '^0\.' "$scratch/$run.losses")" 6
 done
-for run in balanced_layer balanced_v spread_weights; do
+for run in balanced_layer balanced_v spread_weights shared_units; do
   router_losses "qwen3_moe_$run" >"$scratch/$run.losses"
   ok "$run: the same losses of routers" cmp "$scratch/${run%_*}_one.losses" "$scratch/$run.losses"
 done
@@ -86,8 +92,8 @@ is "without them the log has none" "$(router_losses qwen3_moe_one)" ""
 mv "$scratch/data.bin" "$scratch/stream"
 cp "$scratch/documents" "$scratch/data.bin"
 compare_runs 3 <<END_RUNS
-packed one    $slices
-packed layers $slices -s pipeline.ranks=2 -s memory.recompute=layer
+packed one    $slices -s tensor_parallel.splits=2
+packed layers $slices -s tensor_parallel.ranks=2 -s pipeline.ranks=2 -s memory.recompute=layer
 END_RUNS
 mv "$scratch/stream" "$scratch/data.bin"
 for binary in audited split; do
@@ -103,15 +109,24 @@ ok "another microbatch: built" build alone "$scratch/qwen3_moe.cfg" -s batch.mic
 ok "scores in slices of 16 of 32" score slices qwen3_moe_one "$scratch/data.bin"
 ok "scores in slices of 4 of 16" score alone alone "$scratch/data.bin"
 ok "they are the same" cmp "$scratch/slices.scores" "$scratch/alone.scores"
+ok "of two splits: scores" score splits qwen3_moe_split_one "$scratch/data.bin"
+ok "of two tensor ranks" score shards qwen3_moe_split "$scratch/data.bin"
+ok "they are the same" cmp "$scratch/splits.scores" "$scratch/shards.scores"
 eval_loss() { "$scratch/$1" eval --data "$scratch/data.bin" --init "$scratch/trained" --quiet 2>/dev/null | tail -n 1 | sed 's/.*"loss":\([^,]*\),.*/\1/'; }
 is "eval has the same loss" "$(eval_loss alone | cut -c1-12)" "$(eval_loss qwen3_moe_one | cut -c1-12)"
+is "and so of two splits as of two tensor ranks" "$(eval_loss qwen3_moe_split)" "$(eval_loss qwen3_moe_split_one)"
 matches "which is a number" "$(eval_loss alone)" "[1-9].*"
 ok "without a cache: built" build plain "$scratch/qwen3_moe.cfg" -s generate.prompts=0
 for binary in alone plain; do
   PEN_PRODUCTS=own "$scratch/$binary" generate --init "$scratch/trained" --prompt AB --tokens 12 --temperature 0 --quiet >"$scratch/$binary.text"
 done
 ok "the same text with a cache and without" cmp "$scratch/alone.text" "$scratch/plain.text"
+for binary in qwen3_moe_split_one qwen3_moe_split; do
+  PEN_PRODUCTS=own "$scratch/$binary" generate --init "$scratch/trained" --prompt AB --tokens 12 --temperature 1 --seed 3 --quiet >"$scratch/$binary.text"
+done
 ok "of 14 bytes" test "$(wc -c <"$scratch/alone.text")" -ge 14
+ok "the same text of two splits as of two tensor ranks" cmp "$scratch/qwen3_moe_split_one.text" "$scratch/qwen3_moe_split.text"
+ok "of 14 bytes" test "$(wc -c <"$scratch/qwen3_moe_split.text")" -ge 14
 
 # ---- files ----
 names() { header "$1" | tr ',{' '\n\n' | grep -c "$2"; }
@@ -191,7 +206,6 @@ refused "at most model.experts = 8" -s model.experts_per_token=9
 refused "a multiple of batch.microbatch = 2 that divides" -s expert_parallel.rows=12
 refused "endings of the names of all experts" -s model.frozen=[experts.3.gate_proj.weight]
 refused "endings of the names of all experts" -s "optimizer.groups=[3.up_proj.weight: rate=2]"
-refused "false, with family qwen3_moe and tensor_parallel.ranks = 2" -s tensor_parallel.ranks=2
 refused "which has no experts" -s model.family=qwen3
 refused "a number from 1 to 1024" -s costs.expert_imbalance=0.9
 refused "has experts" -s model.expert_every=3

@@ -9,8 +9,9 @@ make_tokens "$scratch/data.bin" 4000
 describe llama 2 ''
 describe qwen3 2 'head_dim = 8; loss_rows = 0;'
 describe gpt2 2 '' # tied
+describe qwen3_moe 2 'experts = 8; experts_per_token = 3; moe_ffn = 24; head_dim = 8; aux_loss = 0.02;'
 sed -i 's/vocab = 200/vocab = 257/; s/microbatch = 2;/microbatch = 1;/' "$scratch"/*.cfg # the last tensor rank has fewer tokens
-for family in llama qwen3 gpt2; do
+for family in llama qwen3 gpt2 qwen3_moe; do
   echo 'tensor_parallel = { splits = 4; sequence = false; }; cluster = { device = "cuda"; };' >>"$scratch/$family.cfg"
 done
 sed 's/layers = 2/dtype = "bf16"; &/' "$scratch/llama.cfg" >"$scratch/bf16.cfg"
@@ -61,6 +62,10 @@ bf16 four         $T4
 bf16 two_runs     $T2 $shared -s pipeline.ranks=2
 packed_gpt2 one
 packed_gpt2 two_runs $T2 $shared
+qwen3_moe one
+qwen3_moe two       $T2
+qwen3_moe two_runs  $T2 $shared -s pipeline.ranks=2 -s pipeline.zero_bubble=true
+qwen3_moe four_runs $T4 $shared -s memory.recompute=layer
 END
 compare <<END
 llama one_cube    $replicas
@@ -141,6 +146,8 @@ bf16 one
 bf16 nccl_two     $T2 $nccl -s pipeline.ranks=2
 gpt2 one
 gpt2 nccl_4_runs  $T4 $nccl $shared
+qwen3_moe one
+qwen3_moe nccl_2_runs $T2 $nccl $shared
 END
   for name in llama_nccl_two llama_nccl_2_runs llama_nccl_4_runs; do is "$name generates as one" "$(generate $name)" "$text"; done
   compare <<END

@@ -1,8 +1,8 @@
 /* verify_tokens.c: random plans whose tensor ranks share the tokens between the matrices
  * (tensor_parallel.sequence), and a defect: a shard of other tokens, an exchange of other
  * sequences, a part that is missing, in a wrong slot or of a wrong tensor rank, a sum of its own
- * shard alone. Each is rejected, by splits.c, derivative.c, op_trace.c or moves.c, unless an
- * earlier check has seen it.
+ * shard alone, another shard of what each has computed of all tokens. Each is rejected, by
+ * splits.c, derivative.c, op_trace.c or moves.c, unless an earlier check has seen it.
  */
 #include "gen/verify/verify.h"
 #include "tests/support/op_changes.h"
@@ -74,6 +74,51 @@ static bool other_runs(struct broken_plan *p) {
   return true;
 }
 
+/* ---- shards of blocks that all tensor ranks compute ---- */
+
+static bool shard_of_another_tensor_rank(struct broken_plan *p) {
+  struct pen_op *op = OP_OF(p, PEN_OP_SHARD_SEQUENCE, PEN_OP_UNSHARD_SEQUENCE);
+  if (op) *dim_named(op, "first") += *dim_named(op, "tokens");
+  return op;
+}
+
+static bool shard_off_by_one(struct broken_plan *p) {
+  struct pen_op *op = OP_OF(p, PEN_OP_SHARD_SEQUENCE, PEN_OP_UNSHARD_SEQUENCE);
+  if (op) *dim_named(op, "first") += 1;
+  return op;
+}
+
+static bool shard_of_other_sequences(struct broken_plan *p) {
+  struct pen_op *op = OP_OF(p, PEN_OP_SHARD_SEQUENCE, PEN_OP_UNSHARD_SEQUENCE);
+  if (!op || *dim_named(op, "tokens") % 2) return false;
+  *dim_named(op, "batch") *= 2;
+  *dim_named(op, "sequence") /= 2;
+  *dim_named(op, "tokens") /= 2;
+  return true;
+}
+
+/* What follows the block, or its norm in the backward, gets what was gathered, not its shard. */
+static bool shard_left_out(struct broken_plan *p) {
+  struct pen_op *op = OP_OF(p, PEN_OP_SHARD_SEQUENCE, PEN_OP_UNSHARD_SEQUENCE);
+  if (op) drop_op(p, index_of(p, op));
+  return op;
+}
+
+/* Ops of the block read what the rank was sent, which the next exchange overwrites. */
+static bool gathered_without_a_copy(struct broken_plan *p) {
+  struct pen_op *op = OP_OF(p, PEN_OP_UNSHARD_SEQUENCE);
+  if (!op) return false;
+  const struct pen_program *program = program_of(p, index_of(p, op));
+  bool found = false;
+  for (uint32_t n = index_of(p, op) + 1; n < program->first_op + program->op_count; n++)
+    for (int k = 0; k < pen_signature_of(ops_of(p)[n].kind)->input_count; k++)
+      if (ops_of(p)[n].operand[k] == op->operand[1]) {
+        ops_of(p)[n].operand[k] = op->operand[0];
+        found = true;
+      }
+  return found;
+}
+
 /* ---- parts and slots ---- */
 
 static bool part_of_another_tensor_rank(struct broken_plan *p) {
@@ -141,6 +186,8 @@ TAKES(gathered_at_another_place, "x", false, PEN_OP_LINEAR, PEN_OP_AFFINE)
 TAKES(gradient_at_another_place, "dy", false, PEN_OP_LINEAR_DX, PEN_OP_AFFINE_DX, PEN_OP_LINEAR_DW,
       PEN_OP_AFFINE_DW, PEN_OP_BIAS_DW)
 
+TAKES(shard_of_another_value, "x", false, PEN_OP_SHARD_SEQUENCE, PEN_OP_UNSHARD_SEQUENCE)
+
 /* A gradient that all tensor ranks have gets the sum over this one's run. */
 static bool sum_of_one_shard(struct broken_plan *p) {
   for (unsigned tries = 0; tries < 20; tries++) {
@@ -155,7 +202,7 @@ static bool sum_of_one_shard(struct broken_plan *p) {
   return false;
 }
 
-#define WRONG "whole: ", "derived: ", "passed: ", "same: ", "in use: ", "moved: "
+#define WRONG "whole: ", "derived: ", "passed: ", "same: ", "scaled: ", "in use: ", "moved: "
 #define BYTES                                                                            \
   "but its bytes hold", "has overwritten", "overlaps it", "in this program has written", \
       "which nothing has written", "in the same bytes", "a second time", "only partly written"
@@ -181,6 +228,12 @@ static const struct defect defects[] = {
     {"another value is gathered", gather_of_another_value, {WRONG, BYTES}},
     {"what is gathered elsewhere", gathered_at_another_place, {WRONG, BYTES}},
     {"a gradient that is gathered elsewhere", gradient_at_another_place, {WRONG, BYTES}},
+    {"a block's shard of another tensor rank", shard_of_another_tensor_rank, {WRONG, BYTES}},
+    {"a block's shard off by one token", shard_off_by_one, {WRONG, BYTES}},
+    {"a block's shard of other sequences", shard_of_other_sequences, {WRONG, BYTES}},
+    {"a block's shard is left out", shard_left_out, {WRONG, BYTES}},
+    {"a block reads what is gathered", gathered_without_a_copy, {WRONG, BYTES}},
+    {"a block's shard of another value", shard_of_another_value, {WRONG, BYTES}},
     {"the sum of its own shard alone", sum_of_one_shard, {WRONG, BYTES, "only whole gradients"}},
 };
 

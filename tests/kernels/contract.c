@@ -99,7 +99,7 @@ static bool may_lose_nan(const struct op_case *subject, const char *operand) {
   const bool is_split = kind == PEN_OP_EMBEDDING && subject->dim[2] < subject->dim[4];
   const bool is_hidden = (kind == PEN_OP_ATTENTION_FULL || kind == PEN_OP_ATTENTION_FULL_DX) &&
                          (!strcmp(operand, "k") || !strcmp(operand, "v"));
-  return is_split || is_hidden || kind == PEN_OP_SELECT_TOKENS ||
+  return is_split || is_hidden || kind == PEN_OP_SELECT_TOKENS || kind == PEN_OP_SHARD_SEQUENCE ||
          (kind == PEN_OP_EMBEDDING && strcmp(operand, "a") == 0) ||
          kind == PEN_OP_EMBEDDING_SELECT || kind == PEN_OP_LOGITS_JOIN ||
          kind == PEN_OP_LOGITS_MAXIMUM || kind == PEN_OP_HEAD_MAXIMUM;

@@ -66,7 +66,19 @@ static const char *splits_text(uint64_t *seed) {
                   shares_tokens || draw(seed, 2) ? "true" : "false");
 }
 
+static const char *expert_model_text(uint64_t *seed) {
+  return pen_text(
+      "%s kv_heads = %u; experts = 4; experts_per_token = %s; moe_ffn = 64; sequence = 8; %s",
+      ONE_OF(seed, "family = \"qwen3_moe\";", "family = \"dots1\"; bias_update = 0.01;"),
+      splits_weights ? 4 : 2, ONE_OF(seed, "1", "2", "3"),
+      ONE_OF(seed, "", "", "frozen = [\"up_proj.weight\"];",
+             "router_normalize = true; tie_embeddings = true;", "aux_loss = 0.1; z_loss = 0.01;",
+             "aux_loss = 0.1; aux_scope = \"microbatch\";", "aux_loss = 0.1; aux_scope = \"step\";",
+             "aux_loss = 0.1; aux_scope = \"step\"; z_loss = 0.1;"));
+}
+
 static const char *split_model_text(uint64_t *seed) {
+  if (shares_tokens && draw(seed, 4) == 0) return expert_model_text(seed);
   const char *family = ONE_OF(seed, "llama", "qwen3", "gpt2", "qwen2", "mistral", "gemma3_text"),
              *frozen = !strcmp(family, "gpt2")
                            ? ONE_OF(seed, "", "frozen = [\"ln_1.bias\", \"c_fc.weight\"];")
@@ -77,17 +89,6 @@ static const char *split_model_text(uint64_t *seed) {
   return pen_text("family = \"%s\"; kv_heads = 4; %stie_embeddings = %s; sequence = %s; %s", family,
                   window, ONE_OF(seed, "false", "true"),
                   ONE_OF(seed, "8", "8", "64; loss_rows = 32"), frozen);
-}
-
-static const char *expert_model_text(uint64_t *seed) {
-  return pen_text(
-      "%s kv_heads = 2; experts = 4; experts_per_token = %s; moe_ffn = 64; sequence = 8; %s",
-      ONE_OF(seed, "family = \"qwen3_moe\";", "family = \"dots1\"; bias_update = 0.01;"),
-      ONE_OF(seed, "1", "2", "3"),
-      ONE_OF(seed, "", "", "frozen = [\"up_proj.weight\"];",
-             "router_normalize = true; tie_embeddings = true;", "aux_loss = 0.1; z_loss = 0.01;",
-             "aux_loss = 0.1; aux_scope = \"microbatch\";", "aux_loss = 0.1; aux_scope = \"step\";",
-             "aux_loss = 0.1; aux_scope = \"step\"; z_loss = 0.1;"));
 }
 
 /* What the families have beside the settings of all: tied and frozen weights, a loss in chunks. */

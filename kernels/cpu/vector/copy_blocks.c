@@ -1,5 +1,5 @@
-/* copy_blocks.c: COPY_BLOCKS and SELECT_TOKENS: some blocks of each row, put into a row of zeros or
- * added to a row. */
+/* copy_blocks.c: COPY_BLOCKS, SELECT_TOKENS, SHARD_SEQUENCE and UNSHARD_SEQUENCE: some blocks of
+ * each row, put into a row of zeros or added to a row. */
 #include <string.h>
 
 #include "kernels/cpu/threads.h"
@@ -51,13 +51,24 @@ void PEN_NAME(copy_blocks)(const struct pen_call *call) {
   pen_parallel_rows((size_t)(call->dim[0] * call->dim[1]), copy.to, copy_rows, &copy);
 }
 
-void PEN_NAME(select_tokens)(const struct pen_call *call) {
-  const size_t width = (size_t)call->dim[3], to = (size_t)call->dim[2] * width;
+/* Of each sequence of x so many tokens from the `first` on. */
+static void copy_tokens(const struct pen_call *call, int64_t tokens, int64_t first) {
+  const size_t width = (size_t)call->dim[3], to = (size_t)tokens * width;
   const struct block_copy copy = {.x = call->operand[0],
                                   .y = call->operand[1],
                                   .from = (size_t)call->dim[1] * width,
                                   .to = to,
-                                  .source = (size_t)call->dim[4] * width,
+                                  .source = (size_t)first * width,
                                   .count = to};
   pen_parallel_rows((size_t)call->dim[0], to, copy_rows, &copy);
 }
+
+void PEN_NAME(select_tokens)(const struct pen_call *call) {
+  copy_tokens(call, call->dim[2], call->dim[4]);
+}
+
+void PEN_NAME(shard_sequence)(const struct pen_call *call) {
+  copy_tokens(call, call->dim[2], call->dim[4]);
+}
+
+void PEN_NAME(unshard_sequence)(const struct pen_call *call) { copy_tokens(call, call->dim[1], 0); }
