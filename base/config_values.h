@@ -23,6 +23,7 @@ enum pen_config_kind {
   PEN_CONFIG_LIST,
   PEN_CONFIG_SAME,
   PEN_CONFIG_WEIGHT,
+  PEN_CONFIG_WINDOWED,
   PEN_CONFIG_ANY,
 };
 

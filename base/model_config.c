@@ -97,6 +97,7 @@ static void apply_key(const struct pen_config_reading *r, const struct pen_confi
     case PEN_CONFIG_LIST: check_list(r, row, value); break;
     case PEN_CONFIG_SAME: check_same(r, row, value); break;
     case PEN_CONFIG_WEIGHT: set_weight(r, row, value); break;
+    case PEN_CONFIG_WINDOWED: /* check_windows() */
     case PEN_CONFIG_ANY: break;
   }
 }
@@ -175,6 +176,29 @@ static void set_defaults(const struct pen_config_reading *r) {
   }
 }
 
+/* Whether transformers would give layers windows by a key that may be absent. */
+static void check_windows(const struct pen_config_reading *r) {
+  const struct pen_config_setting *layers = pen_model_config_find(r->config, "layers");
+  const json_t *root = r->config->root, *types = json_object_get(root, "layer_types");
+  for (size_t i = 0; i < pen_config_key_count && layers != NULL; i++) {
+    const struct pen_config_key *row = &pen_config_keys[i];
+    if (row->kind != PEN_CONFIG_WINDOWED || !pen_config_is_of_family(row, r->config->family) ||
+        json_is_array(types))
+      continue;
+    const size_t length = strcspn(row->wanted, "|");
+    const char *width = pen_config_text(r->config, "%.*s", (int)length, row->wanted);
+    const json_t *given = json_object_get(root, row->key);
+    const long long first =
+        given == NULL ? atoll(row->wanted + length + 1) : json_integer_value(given);
+    if (!json_is_null(json_object_get(root, width)) && first < atoll(layers->text))
+      pen_config_refuse(r, row->key, given == NULL ? json_null() : given,
+                        pen_config_text(r->config,
+                                        "at least %s, the number of layers, or %s null, or a list "
+                                        "layer_types: no windows of attention",
+                                        layers->text, width));
+  }
+}
+
 static void set_family(const struct pen_config_reading *r) {
   static const struct pen_config_key row = {.key = "model_type", .setting = "family"};
   struct pen_model_config *config = r->config;
@@ -240,6 +264,7 @@ static int take_root(const struct pen_config_reading *r, json_t *root, const jso
   if (config->family != NULL) {
     apply_keys(r);
     set_defaults(r);
+    check_windows(r);
   }
   return config->reasons.count > 0 ? EX_DATAERR : 0;
 }

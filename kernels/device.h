@@ -134,6 +134,10 @@ struct pen_device {
   void (*stream_wait_event)(void *stream, void *event);
 
   /* ---- for asynchronous devices only; null on the CPU ---- */
+  /* *found, in pinned memory, becomes `tag`, which is not 0, if it is 0 and the routes are damaged:
+   * if those of a row, to `choices` experts, do not rise, or one is not below `experts`. */
+  void (*check_routes)(uint64_t *found, uint64_t tag, const int32_t *expert, int64_t rows,
+                       int64_t choices, int64_t experts, void *stream);
   int (*event_query)(
       void *event); /* 1: complete, or the device has failed (see error()); no wait */
   /* A semaphore is a u32 in the device's memory or in pinned memory. */

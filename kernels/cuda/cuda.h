@@ -77,6 +77,8 @@ void pen_cuda_sum_arrays(float *y, const float *const *x, size_t arrays, size_t 
 void pen_cuda_clip_scale(struct pen_adamw *settings, const struct pen_adamw *base,
                          const double *stats, size_t count, size_t parts, size_t stride,
                          double clip_norm, int infinity_norm, void *stream);
+void pen_cuda_check_routes(uint64_t *found, uint64_t tag, const int32_t *expert, int64_t rows,
+                           int64_t choices, int64_t experts, void *stream);
 void pen_cuda_normal(float *y, size_t count, uint64_t first, const uint32_t key[2],
                      double deviation, void *stream);
 

@@ -10,6 +10,7 @@ CUDA_KERNELS = \
   %reldir%/attention_dx_bf16.cu \
   %reldir%/balance.cu \
   %reldir%/bias_dw.cu \
+  %reldir%/check_routes.cu \
   %reldir%/clip_scale.cu \
   %reldir%/copy_blocks.cu \
   %reldir%/cross_entropy.cu \

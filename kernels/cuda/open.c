@@ -259,6 +259,7 @@ const struct pen_device pen_cuda = {
     .event_create = pen_cuda_event_create,
     .event_record = pen_cuda_event_record,
     .stream_wait_event = pen_cuda_stream_wait_event,
+    .check_routes = pen_cuda_check_routes,
     .event_query = pen_cuda_event_query,
     .signal = pen_cuda_signal,
     .signal_remote = pen_cuda_signal_remote,

@@ -12,6 +12,7 @@
 #include "runtime/device/progress.h"
 #include "runtime/device/stream_state.h"
 #include "runtime/exec/optimizer_step.h"
+#include "runtime/exec/route_guard.h"
 #include "runtime/plan/losses.h"
 
 static const long poll_ns = 50 * 1000; /* between two queries of a step's end */
@@ -171,6 +172,7 @@ static bool finish_step(struct pen_vm *vm) {
   if (!going) {
     return false;
   }
+  pen_fail_of_routes(vm);
   publish_stats(vm, state->finished);
   state->actions_done += vm->program->action_count;
   state->finished++;
@@ -234,10 +236,13 @@ static bool wait_action(struct pen_vm *vm) {
   return pen_progress_wait(vm, event);
 }
 
+static uint64_t *damage(const struct pen_vm *vm) { return pen_pinned_damage(vm->stream_state); }
+
 const struct pen_executor pen_stream_executor = {
     .step = enqueue_step,
     .finish = finish_steps,
     .wait_action = wait_action,
     .bind_input = staging_bind,
     .input = staging_input,
+    .damage = damage,
 };

@@ -30,6 +30,10 @@ uint32_t *pen_pinned_sent(const struct pen_stream_state *state) {
   return pen_pinned_done(state) + 1;
 }
 
+uint64_t *pen_pinned_damage(const struct pen_stream_state *state) {
+  return (uint64_t *)(pen_pinned_done(state) + 2);
+}
+
 static unsigned char *read_buffer(const struct pen_stream_state *state) {
   return (unsigned char *)pen_pinned_done(state) + PEN_ALIGNMENT_BYTES;
 }

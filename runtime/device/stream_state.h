@@ -27,5 +27,6 @@ size_t pen_pinned_stats_bytes(const struct pen_stream_state *state);
 double *pen_pinned_stats(const struct pen_stream_state *state, uint64_t run_step);
 uint32_t *pen_pinned_done(const struct pen_stream_state *state);
 uint32_t *pen_pinned_sent(const struct pen_stream_state *state);
+uint64_t *pen_pinned_damage(const struct pen_stream_state *state); /* see route_guard.h */
 
 #endif

@@ -59,6 +59,8 @@ struct pen_executor {
   /* What makes the inputs of a data op that is bound, for hooks (op_hook.h); null: the op itself.
    */
   struct pen_bound_input *(*input)(struct pen_vm *vm, const struct pen_op *op);
+  /* Where the device notes that routes were damaged (route_guard.h); null on the CPU. */
+  uint64_t *(*damage)(const struct pen_vm *vm);
 };
 
 /* The streams and events of the device that actions use; all null on the CPU, which ignores them.

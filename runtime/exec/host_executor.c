@@ -66,10 +66,13 @@ static struct pen_bound_input *no_input(struct pen_vm *vm, const struct pen_op *
   return (void)vm, (void)op, NULL;
 }
 
+static uint64_t *no_damage(const struct pen_vm *vm) { return (void)vm, NULL; }
+
 const struct pen_executor pen_host_executor = {
     .step = run_step,
     .finish = is_complete,
     .wait_action = is_complete,
     .bind_input = bind_data_op,
     .input = no_input,
+    .damage = no_damage,
 };

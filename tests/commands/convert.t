@@ -7,6 +7,7 @@ cd "$scratch" || exit 99
 
 llama='"model_type":"llama","hidden_size":32,"intermediate_size":48,"num_hidden_layers":2,"num_attention_heads":4,"vocab_size":256,"max_position_embeddings":16'
 qwen3=$(echo "$llama" | sed s/llama/qwen3/),'"num_key_value_heads":4'
+dots1='"model_type":"dots1","vocab_size":64,"hidden_size":16,"num_attention_heads":4,"n_routed_experts":4,"num_experts_per_tok":2'
 qwen2=$(echo "$qwen3" | sed s/qwen3/qwen2/)
 mistral=$(echo "$qwen3" | sed s/qwen3/mistral/)
 gemma3=$(echo "$llama" | sed 's/llama/gemma3_text/; s/"num_hidden_layers":2/"num_hidden_layers":7/'),'"num_key_value_heads":2'
@@ -99,6 +100,9 @@ matches "which is said" "$(printf '{"model_type":"mixtral",%s,"router_aux_loss_c
 is "heads of keys and values that are null are as many as heads" \
   "$(for family in mistral qwen2 qwen3; do model "\"model_type\":\"$family\"" ',"num_key_value_heads":null' | grep -o 'kv_heads = [0-9]*'; done | tr '\n' ' ')" \
   'kv_heads = 32 kv_heads = 32 kv_heads = 32 '
+is "windows that no layer has" "$(for more in '"sliding_window":8' '"sliding_window":null,"max_window_layers":0' \
+  '"max_window_layers":1,"layer_types":["full_attention","full_attention","full_attention"]'; do
+  model "$dots1,\"num_hidden_layers\":3" ",$more" | grep -o 'window\|experts = [0-9]*' | head -n 1; done | tr '\n' ' ')" 'experts = 4 experts = 4 experts = 4 '
 is "two names of one key that agree" \
   "$(model "$llama" ',"dtype":"float32","torch_dtype":"float32","rope_theta":5e4,"rope_scaling":{"type":"linear","factor":4},"rope_parameters":{"rope_type":"linear","factor":4.0,"rope_theta":50000}')" \
   "$(model "$llama" ',"rope_theta":5e4,"rope_scaling":{"type":"linear","factor":4}')"
@@ -188,6 +192,8 @@ gpt2	"architectures":[7]	architectures[0] = 7 is not supported: only "GPT2LMHead
 gpt2	"architectures":"GPT2LMHeadModel"	architectures = "GPT2LMHeadModel" is not supported: a list
 qwen3	"use_sliding_window":true	use_sliding_window = true is not supported: only false
 qwen3	"layer_types":["full_attention","sliding_attention"]	layer_types[1] = "sliding_attention" is not supported: only "full_attention"
+dots1	"num_hidden_layers":3,"sliding_window":8,"max_window_layers":2	max_window_layers = 2 is not supported: at least 3, the number of layers, or sliding_window null, or a list layer_types: no windows of attention
+dots1	"num_hidden_layers":63	max_window_layers = null is not supported: at least 63, the number of layers, or sliding_window null, or a list layer_types: no windows of attention
 gpt2	"activation_function":"relu"	activation_function = "relu" is not supported: only "gelu_new"|"gelu_pytorch_tanh"
 gpt2	"scale_attn_weights":false	scale_attn_weights = false is not supported: only true
 gpt2	"scale_attn_by_inverse_layer_idx":true	scale_attn_by_inverse_layer_idx = true is not supported: only false

@@ -148,6 +148,20 @@ put_router 0 '\346\261\141\177' "$scratch/huge"
 fails "logits that are not finite" 79 "" "$scratch/qwen3_moe_one" train --data "$scratch/data.bin" --init "$scratch/huge" --steps 5 --max-skipped 2 --log "$scratch/huge.log" --checkpoint "$scratch/huge.ckpt"
 is "its steps are skipped" "$(grep -c '"loss":null.*"skipped":' "$scratch/huge.log")" 2
 
+# ---- damaged routes ----
+# Of the second step, on rank 1, in microbatch 2: each bit of the second of a row's three experts.
+ok "two ranks: built" build_damaged damaged "$scratch/qwen3_moe.cfg" $slices -s pipeline.ranks=2
+for bit in $(awk 'BEGIN { for (bit = 0; bit < 32; bit++) print bit }'); do
+  DAMAGE="1 s1.layers.1.routes 2 4 2 $bit" "$scratch/damaged" train --data "$scratch/data.bin" --steps 3 --quiet --overwrite --checkpoint "$scratch/damaged.ckpt" --save-every 1 \
+    --log "$scratch/damaged.log" 2>"$scratch/said"
+  echo "$? $(wc -l <"$scratch/damaged.log") $(ls "$scratch/damaged.ckpt" | tr '\n' ' ')$(grep -c 'rank 1: s1.layers.1.routes of microbatch 2: .* damaged' "$scratch/said")"
+done >"$scratch/damages"
+sed 's/^/# /' "$scratch/damages"
+damages() { grep -c "$1" "$scratch/damages"; }
+end='70 1 latest step-00000001 1' valid='0 3 latest step-00000001 step-00000002 step-00000003 0'
+is "each flipped bit ends the run, of which the first step is there, or makes the number of another expert" "$(damages "^$end$\|^$valid$")" 32
+ok "those of no expert end it" test "$(damages "^$end$")" -ge 29
+
 # ---- costs ----
 report() { # FIELD OPTION...: of the model with a dense layer
   report_field=$1

@@ -1,7 +1,8 @@
 # emulated.sh: what the shell tests share that run plans for CUDA over the backend compiled for the host (emulate.h). Sourced after lib.sh.
 test -f "$top_builddir/libemulated.a" || skip_all "no CUDA toolkit to compile the backend with"
 
-# link_plan NAME: makes $scratch/NAME from $scratch/NAME.c and NAME.link, with the emulated device, and NCCL, where the plan is for them.
+# link_plan NAME: makes $scratch/NAME from $scratch/NAME.c and NAME.link, with the emulated device, and NCCL, where the plan is for them, and
+# what $link_more has.
 link_plan() {
   link_device=
   read -r plan_device plan_transport <"$scratch/$1.link"
@@ -9,7 +10,7 @@ link_plan() {
   test "$plan_transport" != nccl || link_device="-Wl,-u,pen_nccl libemulated_nccl.a $link_device"
   (cd "$top_builddir" &&
     $CC $CFLAGS $PEN_CFLAGS -O0 -I"$top_srcdir" -c -o "$scratch/$1.o" "$scratch/$1.c" &&
-    $CC $CFLAGS $strip_debug -o "$scratch/$1" "$scratch/$1.o" libruntime.a $link_device $KERNEL_ARCHIVES $RUNTIME_LIBS ${CBLAS_LIBS-})
+    $CC $CFLAGS $strip_debug -o "$scratch/$1" "$scratch/$1.o" ${link_more-} libruntime.a $link_device $KERNEL_ARCHIVES $RUNTIME_LIBS ${CBLAS_LIBS-})
 }
 
 # The modes of a graph (the manual page, PEN_GRAPH) in which cases run by turns, so that each runs once, or the caller's, in which all do: the bits

@@ -134,6 +134,22 @@ qwen3_moe   -s model.experts=5 -s model.experts_per_token=2 -s model.moe_ffn=24 
 END
 is "and the same load of experts" "$(log_field "$scratch/qwen3_moe_cuda.log" expert_load)" "$(log_field "$scratch/qwen3_moe_cpu.log" expert_load)"
 
+# The second route of a row: of no expert, and of one that does not follow the first.
+. "$top_srcdir/tests/support/routers.sh"
+ok "a plan of two ranks with damaged routes" build_damaged damaged "$scratch/model.cfg" -s cluster.device=cuda -s model.family=qwen3_moe -s model.experts=5 \
+  -s model.experts_per_token=2 -s model.moe_ffn=24 -s expert_parallel.rows=8 -s pipeline.ranks=2
+while read -r mode number microbatch; do
+  export DAMAGE="1 s1.layers.1.routes $microbatch 5 0 $number" PEN_GRAPH="$mode"
+  fails "$number in microbatch $microbatch ($mode)" 70 "rank 1: s1.layers.1.routes of microbatch $microbatch: its routes are not 2 numbers of experts, rising and below 5" \
+    "$scratch/damaged" train --data "$scratch/data.bin" --steps 3 --checkpoint "$scratch/damaged.ckpt" --save-every 1 --log "$scratch/damaged.log" --overwrite
+  is "nothing is saved or logged" "$(ls "$scratch/damaged.ckpt") $(cat "$scratch/damaged.log")" " "
+  unset DAMAGE PEN_GRAPH
+done <<'END'
+marked 5 0
+serial -1 2
+marked 0 1
+END
+
 # within NAME OTHER LINES: losses agree to 2%, and are not the same.
 within() {
   paste "$scratch/$1.bits" "$scratch/$2.bits" | head -n "$3" | awk '{ d = $1 - $2; if (d < 0) d = -d; if (!(d <= 0.02 * $1)) bad = 1

@@ -254,6 +254,20 @@ static bool router_left_out(struct broken_plan *p) {
   return true;
 }
 
+/* ---- windows ---- */
+
+/* The rows of a slice, or its slots, have a row less than routes may need. */
+static bool window_short(struct broken_plan *p) {
+  const bool moves = draw(p->seed, 2);
+  struct pen_op *op = moves ? OP_OF(p, PEN_OP_DISPATCH) : OP_OF(p, PEN_OP_SUM_CHOICES);
+  if (!op) return false;
+  const uint32_t window = op->operand[operand_named(op, moves ? "y" : "slots")];
+  const int64_t rows = op->dim[pen_signature_dim(pen_signature_of(op->kind), "part")];
+  struct pen_tensor *tensor = WRITABLE(struct pen_tensor, &p->tables->tensors[window]);
+  tensor->bytes -= tensor->bytes / (uint64_t)rows;
+  return true;
+}
+
 /* ---- losses of routers ---- */
 
 TAKES(losses_of_another, draw(p->seed, 2) ? "logits" : "expert", false, PEN_OP_ROUTER_LOSS)
@@ -430,6 +444,7 @@ static const struct defect defects[] = {
     {"a router is left out",
      router_left_out,
      {"kept: ", "is persistent, but", "device control block"}},
+    {"a window of a row less", window_short, {" bytes, but "}},
     {"losses of another router", losses_of_another, {FORWARD, BYTES}},
     {"gradients of two routers' losses", losses_back_exchanged, {FORWARD, BYTES}},
     {"balanced by choices of another router", balanced_by_another, {FORWARD, BYTES}},

@@ -479,6 +479,40 @@ static void muon(void **state) {
   }
 }
 
+/* Of each route a bit is flipped: the word becomes the tag where the row's do not rise any more, or
+ * one is no expert; the first that was noted stays. */
+static void damaged_routes(void **state) {
+  enum { ROWS = 300, CHOICES = 3, EXPERTS = 9 };
+  (void)state;
+  int32_t expert[ROWS * CHOICES];
+  int damaged = 0;
+  uint64_t *const found = pen_cuda.allocate_host(sizeof *found);
+  for (int r = 0; r < ROWS; r++) {
+    for (int c = 0; c < CHOICES; c++) expert[r * CHOICES + c] = c * 3 + (r + c) % 3;
+  }
+  for (int at = -1; at < ROWS * CHOICES; at += 29) {
+    for (int bit = 0; bit < 32; bit++) {
+      if (at >= 0) expert[at] ^= (int32_t)(1u << bit);
+      bool is_damaged = false;
+      for (int i = 0; i < ROWS * CHOICES; i++) {
+        const int32_t before = i % CHOICES == 0 ? -1 : expert[i - 1];
+        is_damaged |= expert[i] <= before || expert[i] >= EXPERTS;
+      }
+      *found = 0;
+      const int32_t *const over = sent(expert, sizeof expert);
+      for (uint64_t tag = 0; tag < 2; tag++)
+        pen_cuda.check_routes(found, (7ull << 32) + tag, over, ROWS, CHOICES, EXPERTS, stream);
+      pen_cuda.stream_synchronize(stream);
+      assert_int_equal(*found, is_damaged ? 7ull << 32 : 0);
+      damaged += is_damaged;
+      if (at >= 0) expert[at] ^= (int32_t)(1u << bit);
+      tidy(NULL);
+    }
+  }
+  assert_true(damaged > 800 && damaged < 1024);
+  assert_well("routes");
+}
+
 /* A skipped step: parameters and moments are unchanged, the gradient becomes zero. */
 static void a_skipped_step(void **state) {
   (void)state;
@@ -692,6 +726,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test_teardown(normals, tidy),
       cmocka_unit_test_teardown(memory, tidy),
       cmocka_unit_test_teardown(settled, tidy),
+      cmocka_unit_test_teardown(damaged_routes, tidy),
       cmocka_unit_test_teardown(a_skipped_step, tidy),
       cmocka_unit_test_teardown(workspaces_are_reserved, tidy),
       cmocka_unit_test_teardown(a_graph, tidy),

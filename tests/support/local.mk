@@ -37,6 +37,7 @@ EXTRA_DIST += \
   %reldir%/close_order.c \
   %reldir%/costs.sh \
   %reldir%/cuts.sh \
+  %reldir%/damage_routes.c \
   %reldir%/end_at.c \
   %reldir%/end_rank.c \
   %reldir%/flip_bits.c \

@@ -10,3 +10,12 @@ put_router() {
   awk 'BEGIN { for (n = 0; n < 256; n++) printf "%s", ARGV[1] }' "$2" >"$scratch/escaped"
   printf "$(cat "$scratch/escaped")" | dd of="$3" bs=1 seek="$router_at" conv=notrunc 2>/dev/null
 }
+
+# build_damaged NAME TOPOLOGY [GEN OPTION...]: a binary that damages its routes as DAMAGE says (damage_routes.c).
+build_damaged() {
+  (cd "$top_builddir" && $CC $CFLAGS $PEN_CFLAGS -I"$top_srcdir" -c -o "$scratch/damage_routes.o" "$top_srcdir/tests/support/damage_routes.c") || return 1
+  link_more="$scratch/damage_routes.o -Wl,--wrap=pen_guard_routes"
+  build "$@"
+  built=$? link_more=
+  return $built
+}
