@@ -160,6 +160,8 @@ nano|s/"\.ln_2\.bias"/"x"/|: unit layer, op 8, LAYERNORM: x: operand bias: a wei
 nano|s/"kv_heads": 6/"kv_heads": 4/|: unit layer, op 4, ATTENTION: k?batch,sequence,kv_heads,head_dim? is 1 x 1 x 4 x 8, by the other operands and attributes, but what it reads has 48 elements for each token
 nano|s/"head_dim": 8}/"head_dim": 8, "gap": 3}/|: unit layer, op 4, ATTENTION: there is no attribute gap; its attributes are: heads kv_heads head_dim window cap
 nano|s/"head_dim": 8}/"head_dim": 8, "cap": -1}/|: unit layer, op 4, ATTENTION: cap: 0 or more
+nano|s/"head_dim": 8}/"head_dim": 8, "cap": 1e39}/|: unit layer, op 4, ATTENTION: cap = *: at most 3.4e38
+bert|s/\("name": "head.weight", "shape": \[[0-9]*, \)24/\112/|: unit head, op 0, LINEAR: the product is of 2 rows for each token: one
 bert|s/"v", "shown"\]/"v", "starts"]/|: unit layer, op 3, ATTENTION_FULL (bert.py:30): starts: operand mask: an input by name of i32, i64 or u8
 parts|s/"third": 8, "groups": 4/"third": 8, "groups": 3/|: unit layer, op 2, SPLIT_3: x?rows,groups,all? is 1 x 3 x 24, by the other operands and attributes, but what it reads has 96 elements for each token
 parts|s/"second": 16}, \["first"/"second": 8}, ["first"/|: unit layer, op 10, SPLIT_2: x?rows,groups,all? is
