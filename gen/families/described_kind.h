@@ -35,6 +35,7 @@ struct pen_kind_op {
   bool in_f32;           /* its dtype is f32, in a bf16 model, too */
   uint32_t first_output; /* its first value; the others follow */
   uint32_t program;      /* of POINTWISE: a row of the description's programs */
+  int64_t rows;          /* for each token, or sample: of an op that has the dim */
 };
 
 struct pen_kind_value {

@@ -263,8 +263,8 @@ static const struct pen_kind_op *logp_of(const struct pen_kind_block *block,
   const struct pen_kind *kind = block->kind;
   const uint32_t past_read = kind->value[product->first_output].past_read;
   if (kind->gives != PEN_NONE || product->row->kind != PEN_OP_LINEAR || product->of_samples ||
-      product->operand[2].source != PEN_OPERAND_ABSENT || product < kind->op + block->first ||
-      past_read == 0 || past_read > block->past)
+      product->rows != 1 || product->operand[2].source != PEN_OPERAND_ABSENT ||
+      product < kind->op + block->first || past_read == 0 || past_read > block->past)
     return NULL;
   const struct pen_kind_op *last = &kind->op[past_read - 1];
   for (const struct pen_kind_op *op = product + 1; op < last; op++)

@@ -57,6 +57,14 @@ static void limit_ids(const struct pen_kind *kind, const struct pen_kind_op *op,
       pen_described_limit(kind->description, op->operand[k].input, (uint64_t)dim[vocab]);
 }
 
+/* A product whose columns are ids has a row for each token, or sample, not for a part of one. */
+static void check_product(const struct pen_kind *kind, const struct pen_kind_op *op) {
+  const bool has_ids = kind->product != PEN_NONE && op == &kind->op[kind->product];
+  if ((has_ids || op->row->appended == PEN_APPENDED_TOKEN_LOGP) && op->rows != 1)
+    FAIL(kind, op, "the product is of %lld rows for each token: one, as its columns are ids",
+         (long long)op->rows);
+}
+
 /* What ops make of the product of the logits has a column for each of its columns, which the ids of
  * texts are. */
 static void check_logits(const struct pen_kind *kind) {
@@ -86,6 +94,9 @@ void pen_kind_match_unit(struct pen_kind *kind, const char *prefix, bool is_firs
       read[k] = shape_of(kind, op, k, prefix);
     const char *wrong = pen_row_dims(op->row, op->from, read, &token, dim, real);
     if (wrong) FAIL(kind, op, "%s", wrong);
+    const int rows = pen_signature_dim(pen_signature_of(op->row->kind), "rows");
+    op->rows = rows < 0 ? 0 : dim[rows];
+    check_product(kind, op);
     limit_ids(kind, op, dim);
     for (int n = 0; n < pen_described_outputs(op->row->kind); n++)
       set_width(kind, op, op->first_output + (uint32_t)n,

@@ -1,6 +1,7 @@
 /* by_row.c: ops that a description names (see by_row.h). */
 #include "gen/model/by_row.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -178,7 +179,8 @@ static const char *check_attributes(const struct pen_described_row *row,
         (!one->is_whole || one->value < least || one->value > PEN_DESCRIBED_EXTENT_MAX))
       return pen_text("%s = %.17g: a whole number from %d to %d", one->name, one->value, least,
                       PEN_DESCRIBED_EXTENT_MAX);
-    if (!isfinite(one->value)) return pen_text("%s is not finite", one->name);
+    if (!(fabs(one->value) <= (double)FLT_MAX))
+      return pen_text("%s = %.17g: at most 3.4e38", one->name, one->value);
   }
   for (const char *at = row->required; *at; at += strspn(at, " ")) {
     char name[PEN_SIGNATURE_NAME_BYTES] = {0};

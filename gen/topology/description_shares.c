@@ -1,6 +1,7 @@
 /* description_shares.c: the shares of the losses of a description (see description_shares.h). */
 #include "gen/topology/description_shares.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -55,11 +56,13 @@ static uint32_t read_input(const struct pen_description *d, const char *place, c
 /* A number of the share; `missing` without one. */
 static double read_number(const struct pen_description *d, const char *place, const json_t *value,
                           double missing, bool may_be_negative) {
-  const double number = value ? json_number_value(value) : missing;
-  const bool fits = may_be_negative ? number < 0 || number > 0 : number >= 0;
-  if ((value && !json_is_number(value)) || !isfinite(number) || !fits)
+  const double number = json_number_value(value);
+  if (!value) return missing;
+  if (!json_is_number(value) || !(fabs(number) <= (double)FLT_MAX) ||
+      !(number > 0 || (may_be_negative && number < 0)))
     pen_description_fail_at(d->path, place, value,
-                            may_be_negative ? "a number that is not 0" : "a number from 0 on");
+                            may_be_negative ? "a number that is not 0, of at most 3.4e38"
+                                            : "a number above 0, of at most 3.4e38");
   return number;
 }
 

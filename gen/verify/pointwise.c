@@ -10,7 +10,8 @@
  * seed. Where a step compares, bounds or chooses, at least 8 of them are on either side, so that
  * both branches are checked: without such points the program is refused, which is the user's
  * mistake. At a point an operand is compared if its difference stays on one side of all steps. A
- * branch that is not chosen may have no finite value there; its gradient must be 0. */
+ * branch that is not chosen may have no finite value there; its gradient must be 0. Where a step
+ * that the result needs has none, as 1/x at 0, the gradient may be no number, as PyTorch's is. */
 #include <math.h>
 #include <string.h>
 
@@ -127,7 +128,8 @@ static bool check_ops(const struct pen_plan *plan, struct pen_problem *problem) 
 struct point {
   double operand[PEN_STEP_OPERANDS];
   double result;
-  double largest;             /* of all steps, by magnitude */
+  double largest; /* of all steps, by magnitude */
+  double value[PEN_STEPS_MAX];
   int8_t side[PEN_STEPS_MAX]; /* of each step: 0, 1, or -1: it has one formula */
 };
 
@@ -151,9 +153,44 @@ static void run(const struct pen_pointwise *row, struct point *p) {
   for (uint32_t s = 0; s < row->step_count; s++) {
     p->result = value_of(row->kind[s], value[row->a[s]], value[row->b[s]], value[row->c[s]],
                          row->number[s], &p->side[s]);
+    p->value[s] = p->result;
     if (fabs(p->result) > p->largest && isfinite(p->result)) p->largest = fabs(p->result);
     if (s + 1 < row->step_count) value[PEN_STEP_OPERANDS + row->to[s]] = p->result;
   }
+}
+
+/* Whether a step's result needs that input: of a choice the one that is chosen. */
+static bool needs_input(int kind, int8_t side, size_t k, double input, double result) {
+  switch (kind) {
+    case PEN_STEP_WHERE: return k == 0 || k == (side ? 1 : 2);
+    case PEN_STEP_MAX:
+    case PEN_STEP_MIN:
+    case PEN_STEP_CLAMP_MIN:
+    case PEN_STEP_CLAMP_MAX:
+    case PEN_STEP_RELU: return isnan(input) || !(input < result || input > result);
+    default: return true;
+  }
+}
+
+/* Whether a step that the result needs has no finite value. */
+static bool has_pole(const struct pen_pointwise *row, const struct point *p) {
+  uint32_t writer[PEN_STEPS_MAX][3], last[PEN_STEP_REGISTERS_MAX] = {0};
+  bool needed[PEN_STEPS_MAX] = {false};
+  for (uint32_t s = 0; s < row->step_count; s++) {
+    const uint8_t input[] = {row->a[s], row->b[s], row->c[s]};
+    for (size_t k = 0; k < sizeof input; k++)
+      writer[s][k] = input[k] < PEN_STEP_OPERANDS ? PEN_NONE : last[input[k] - PEN_STEP_OPERANDS];
+    if (s + 1 < row->step_count) last[row->to[s]] = s;
+  }
+  needed[row->step_count - 1] = true;
+  for (uint32_t s = row->step_count; s-- > 0;) {
+    if (needed[s] && !isfinite(p->value[s])) return true;
+    for (size_t k = 0; needed[s] && k < input_counts[row->kind[s]]; k++)
+      if (writer[s][k] != PEN_NONE &&
+          needs_input(row->kind[s], p->side[s], k, p->value[writer[s][k]], p->value[s]))
+        needed[writer[s][k]] = true;
+  }
+  return false;
 }
 
 /* ---- points ---- */
@@ -241,7 +278,7 @@ static bool difference(const struct pen_pointwise *row, uint32_t k, const struct
 }
 
 /* Compares the gradient of an operand at a point, unless its difference is not on one side, or, as
- * beside a pole, depends on the step. */
+ * beside a pole, depends on the step; or is of a pole. */
 static bool check_gradient(const struct pen_plan *plan, uint32_t index, uint32_t k,
                            const struct point *p, uint32_t *compared, struct pen_problem *problem) {
   const struct pen_pointwise *row = &plan->pointwise[index];
@@ -252,8 +289,9 @@ static bool check_gradient(const struct pen_plan *plan, uint32_t index, uint32_t
   if (!difference(row, k, p, step, &one) || !difference(row, k, p, 2 * step, &other) ||
       fabs(one - other) > 1e-5 * fabs(one) + rounding)
     return true;
-  ++*compared;
   run(&plan->pointwise[row->gradient[k]], &gradient);
+  if (!isfinite(gradient.result) && has_pole(row, p)) return true;
+  ++*compared;
   if (fabs(gradient.result - dy * one) <= dy * (1e-4 * fabs(one) + 4 * rounding)) return true;
   return PROBLEM(problem,
                  "program %u: the gradient of operand %u, program %u, is %.9g at a point, not %.9g",

@@ -26,7 +26,7 @@
 #include "runtime/plan/plan.h"
 
 /* The first word: another version of the layout is another number. */
-#define PEN_MAILBOX_VERSION UINT64_C(0x70656e6d61696c04)
+#define PEN_MAILBOX_VERSION UINT64_C(0x70656e6d61696c05)
 
 enum {
   PEN_MAILBOX_INPUTS_MAX = 64,
@@ -133,6 +133,7 @@ struct pen_mailbox {
   char loaded[PATH_MAX]; /* the folder whose checkpoint the command continues; "": none */
   int32_t status;        /* of the request, an exit status; the message is why it is not 0 */
   struct pen_mailbox_step step;
+  char no_texts[PEN_MESSAGE_BYTES + 1]; /* "is no language model": why it has no texts or scores */
   char message[PEN_MESSAGE_BYTES + 1];
 };
 

@@ -3,6 +3,7 @@
  * generation each rank takes these from there. */
 #include "runtime/commands/library_generation.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "runtime/base/check.h"
@@ -22,6 +23,8 @@ uint64_t pen_library_generation_describe(const struct pen_run *run, uint64_t beg
   const bool reads = pen_library_reads_texts(run->plan);
   mailbox->vocab = run->plan->vocab;
   mailbox->text_limit = reads ? mailbox->samples[PEN_SAMPLES_OF_STEP] : 0;
+  snprintf(mailbox->no_texts, sizeof mailbox->no_texts, "%s",
+           run->plan->no_texts != NULL ? run->plan->no_texts : "is no language model");
   mailbox->text_tokens = run->profile->sequence;
   mailbox->texts_offset = pen_mailbox_aligned(begin);
   mailbox->tokens_offset =

@@ -293,15 +293,16 @@ static void open_tokens(struct pen_data *data, const struct pen_plan *plan, cons
                         uint32_t ids_bits) {
   uint64_t bytes;
   const unsigned char *file = pen_map_file(path, &bytes);
+  const bool by_name = plan->input_count > 0 && !data->to_end;
   if (bytes < HEADER_SHORTEST_BYTES && ids_bits > 0) {
     pen_fail(PEN_EXIT_DATA, "%s: %" PRIu64 " bytes: too short for a window", path, bytes);
   }
-  if (bytes < HEADER_SHORTEST_BYTES) {
+  if (bytes < HEADER_SHORTEST_BYTES && !by_name) {
     pen_fail(PEN_EXIT_DATA, "%s: %" PRIu64 " bytes: a token file has a header of %d bytes", path,
              bytes, HEADER_BYTES);
   }
   data->path = path;
-  if (plan->input_count > 0 && !data->to_end) {
+  if (by_name) {
     data->named =
         pen_named_inputs_open(plan, data->sequence, path, file, bytes, &data->window_count);
     data->named_targets = pen_named_targets(data->named, plan->input_count);

@@ -61,7 +61,7 @@ static int check(struct pen_session *session, const struct pen_generation *by,
     status = check_draws(session, by);
   }
   if (status == 0 && mailbox->text_limit == 0) {
-    return pen_client_fail(session, PEN_CLIENT_USAGE, "generate: the model is no language model");
+    return pen_client_fail(session, PEN_CLIENT_USAGE, "generate: the model %s", mailbox->no_texts);
   }
   if (status == 0 && count > mailbox->text_limit) {
     return pen_client_fail(session, PEN_CLIENT_USAGE,

@@ -3,12 +3,14 @@
 #include "runtime/library/penstock.h"
 
 #include <errno.h>
+#include <float.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "runtime/base/stored_dtypes.h"
@@ -118,9 +120,9 @@ int pen_session_score(struct pen_session *session, const struct pen_samples *sam
   const uint64_t wanted = mailbox->score_count;
   int status = pen_client_begin(session);
   if (status == 0 && wanted == 0) {
-    return pen_client_fail(session, PEN_CLIENT_USAGE, "score: the model %s",
-                           mailbox->text_limit == 0 ? "is no language model"
-                                                    : "has no input with a target of each token");
+    return pen_client_fail(
+        session, PEN_CLIENT_USAGE, "score: the model %s",
+        mailbox->text_limit == 0 ? mailbox->no_texts : "has no input with a target of each token");
   }
   if (status == 0 && score_count != wanted) {
     return pen_client_fail(session, PEN_CLIENT_USAGE,
@@ -164,8 +166,8 @@ int pen_session_generate(struct pen_session *session, const struct pen_generatio
 
 int pen_session_set_learning_rate(struct pen_session *session, double learning_rate) {
   const int status = pen_client_begin(session);
-  if (status == 0 && !isnan(learning_rate) && !(learning_rate >= 0 && isfinite(learning_rate))) {
-    return pen_client_fail(session, PEN_CLIENT_USAGE, "learning rate %g: a number from 0 on",
+  if (status == 0 && !isnan(learning_rate) && !(learning_rate >= 0 && learning_rate <= FLT_MAX)) {
+    return pen_client_fail(session, PEN_CLIENT_USAGE, "learning rate %g: a number from 0 to 3.4e38",
                            learning_rate);
   }
   if (status == 0) {
@@ -282,7 +284,10 @@ int pen_session_load(struct pen_session *session, const char *folder) {
   int status = session == NULL || session->caller != getpid()
                    ? pen_client_begin(session)
                    : whole_path(session, "load", folder, path);
-  if (status == 0 && access(path, X_OK) != 0) {
+  struct stat found;
+  if (status == 0 && stat(path, &found) == 0 && !S_ISDIR(found.st_mode)) {
+    status = pen_client_fail(session, PEN_CLIENT_NO_INPUT, "%s: %s", path, strerror(ENOTDIR));
+  } else if (status == 0 && access(path, X_OK) != 0) {
     status = pen_client_fail(session, PEN_CLIENT_NO_INPUT, "%s: %s", path, strerror(errno));
   }
   if (status != 0) {

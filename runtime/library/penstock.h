@@ -108,7 +108,7 @@ PEN_API int pen_session_step(struct pen_session *session, const struct pen_sampl
                              uint32_t count, struct pen_step_result *result);
 
 /* The learning rate of all steps from the next on; not a number: that of the topology's schedule,
- * as at first. 64 for one that is negative or infinite. */
+ * as at first. 64 for one that is negative or infinite in f32. */
 PEN_API int pen_session_set_learning_rate(struct pen_session *session, double learning_rate);
 
 /* The loss of these samples, without a change of weights; *targets: how many count. *loss is NaN

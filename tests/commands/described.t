@@ -160,6 +160,8 @@ nano|s/"\.ln_2\.bias"/"x"/|: unit layer, op 8, LAYERNORM: x: operand bias: a wei
 nano|s/"kv_heads": 6/"kv_heads": 4/|: unit layer, op 4, ATTENTION: k?batch,sequence,kv_heads,head_dim? is 1 x 1 x 4 x 8, by the other operands and attributes, but what it reads has 48 elements for each token
 nano|s/"head_dim": 8}/"head_dim": 8, "gap": 3}/|: unit layer, op 4, ATTENTION: there is no attribute gap; its attributes are: heads kv_heads head_dim window cap
 nano|s/"head_dim": 8}/"head_dim": 8, "cap": -1}/|: unit layer, op 4, ATTENTION: cap: 0 or more
+nano|s/"head_dim": 8}/"head_dim": 8, "cap": 1e39}/|: unit layer, op 4, ATTENTION: cap = *: at most 3.4e38
+bert|s/\("name": "head.weight", "shape": \[[0-9]*, \)24/\112/|: unit head, op 0, LINEAR: the product is of 2 rows for each token: one
 bert|s/"v", "shown"\]/"v", "starts"]/|: unit layer, op 3, ATTENTION_FULL (bert.py:30): starts: operand mask: an input by name of i32, i64 or u8
 parts|s/"third": 8, "groups": 4/"third": 8, "groups": 3/|: unit layer, op 2, SPLIT_3: x?rows,groups,all? is 1 x 3 x 24, by the other operands and attributes, but what it reads has 96 elements for each token
 parts|s/"second": 16}, \["first"/"second": 8}, ["first"/|: unit layer, op 10, SPLIT_2: x?rows,groups,all? is
@@ -199,12 +201,15 @@ pointwise|s/\["RELU", 0\], \["SQUARE", 4\]//|: kinds.layer.ops?2??2?.program: a 
 pointwise|s/\[\["RELU", 0\], \["SQUARE", 4\]\]/3/|: unit layer, op 2, POINTWISE (odd.py:12): program: a list of steps
 pointwise|s/"program": \[\["RELU", 0\], \["SQUARE", 4\]\]//|: unit layer, op 2, POINTWISE (odd.py:12): the attribute program is missing
 pointwise|s/"RELU", 0\], \["SQUARE", 4/"SQUARE", 0], ["RELU", 4/|: unit layer, op 2, POINTWISE (odd.py:12): pointwise: program?1?, RELU: 0 of 64 points are on one of its sides; at least 8 must be
+pointwise|s/"CONST", 3\]/"CONST", 0]/|: unit head, op 2, POINTWISE (odd.py:31): pointwise: fewer than 64 of 8192 points that were drawn can be checked
 pointwise|s/\["w", "\.bias", "x"\]/["w", ".bias", "x", "d"]/|: unit layer, op 7, POINTWISE (odd.py:14): program: no step reads operand 3, d
 pointwise|s/\["u"\], {"program/["u", null, null, null, "n"], {"program/|: unit layer, op 2, POINTWISE (odd.py:12): it has at most 4 operands, not 5
 pointwise|s/\["CLAMP_MAX", 13, 14\]/["CLAMP_MAX", 14, 13]/|: unit mix, op 7, POINTWISE (odd.py:21): program?11?: CLAMP_MAX: input 13: a step CONST
 pointwise|s/"h\.\*\.scale", "shape": \[24\]/"h.*.scale", "shape": [23]/|: unit layer, op 6, POINTWISE (odd.py:13): x0?rows,width? is 1 x 23, by the other operands and attributes, but what it reads has 24 elements for each token
 END_OF_REFUSALS
 ok "all of them" test $refused -gt 40
+sed 's/"CONST", 0.5\], \["ADD", 6/"CONST", 0], ["ADD", 6/' "$models/pointwise.json" >"$scratch/pole.json"
+ok "a program whose gradient is no number at 0" check "$scratch/pole.json" "$scratch/nano_described.cfg"
 nano=$scratch/nano_described.cfg
 ok "sequences of one token, whose tokens have one row of a table" "$gen" --check -s model.sequence=1 "$scratch/parts_described.cfg"
 attends='s|\["LINEAR", \["first", "\.topic|["ATTENTION", ["first", "first", "first"], {"heads": 2, "kv_heads": 2, "head_dim": 12}, ["seen"]],\n      ["LINEAR", ["seen", ".topic|'

@@ -158,6 +158,8 @@ a target that no logit has|idx:I32:tokens targets:I64:5000000000:targets|input t
 END_OF_WRONG
 head -c 3000 all.safetensors >cut.safetensors
 fails "a file that was cut" 65 "cut.safetensors: tensor idx: reaches past the end of the file" trains cut.safetensors
+head -c 3 all.safetensors >few_bytes.safetensors
+fails "the first bytes of one" 65 "few_bytes.safetensors: no safetensors file: the model's inputs are read by name from one: idx, targets" trains few_bytes.safetensors
 fails "a token file" 65 "data.bin: no safetensors file: the model's inputs are read by name from one: idx, targets" trains data.bin
 fails "no data" 64 "train needs --data FILE: a safetensors file that has its inputs by name" ./named train
 fails "ids" 64 "--ids 16: the model's inputs are read by name from the data" ./named train --data data.bin --ids 16

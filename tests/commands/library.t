@@ -151,7 +151,7 @@ is "calls have their results, and what does not fit is refused" "$(cat called)" 
 64 penstock: save: no folder is named
 forked 64
 rate 0
-64 penstock: learning rate -1: a number from 0 on
+64 penstock: learning rate -1: a number from 0 to 3.4e38
 rate 0.01 step 2
 second step 1
 $lost

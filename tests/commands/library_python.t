@@ -97,6 +97,8 @@ with penstock.open("libpenstock-mine.so", seed=7) as run:
     refused(lambda: run.generate([[1]], 4, top_k=-1))
     refused(lambda: run.generate([[-1]], 4))
     refused(lambda: run.samples("steps"))
+    refused(lambda: setattr(run, "learning_rate", 1e39))
+    refused(lambda: run.load("mine.cfg"))
     # Ctrl-C while steps run: the run goes on
     try:
         threading.Thread(target=os.kill, args=(os.getpid(), signal.SIGINT)).start()
@@ -117,6 +119,11 @@ with penstock.open("libpenstock-mine.so", seed=7) as run:
     os.chdir("..")
 run.close()
 refused(lambda: run.step(windows))
+started = open("/proc/thread-self/children").read
+forgotten = penstock.open("libpenstock-mine.so")
+print(len(started().split()))
+del forgotten
+print(len(started().split()))
 refused(lambda: penstock.open("libpenstock-none.so"))
 refused(lambda: penstock.open("mine.so"))
 END
@@ -133,9 +140,13 @@ is "with their results" "$(sed 's/process [0-9]*/process P/; s/memory: .*/memory
 64 penstock: generate: top_k -1: a number from 0 on
 65 penstock: generate: text 0: token 0 is 4294967295: the model's vocab is 256
 64 penstock: samples: 'steps': one of step, evaluate, score
+64 penstock: learning rate 1e+39: a number from 0 to 3.4e38
+66 penstock: $PWD/mine.cfg: Not a directory
 interrupted
 64 penstock: the session is of process P, which has forked this one: open another
 64 penstock: step: the run is closed
+1
+0
 66 penstock: libpenstock-none.so: ...
 64 penstock: mine.so: not the name of a library, libpenstock-NAME.so"
 
@@ -149,6 +160,10 @@ del model["shares"]
 head = model["kinds"]["head"]
 head["ops"] = [head["ops"][0], ["CROSS_ENTROPY", ["logits", "taken", "taken.share"], {}, ["loss"]]]
 json.dump(model, open("texts.json", "w"))
+layer = model["kinds"]["layer"]["ops"]
+layer[0][1][0] = "seen"
+layer.insert(0, ["ATTENTION_FULL", ["x", "x", "x"], {"heads": 3, "kv_heads": 3, "head_dim": 8}, ["seen"], "sees.py:3"])
+json.dump(model, open("sees.json", "w"))
 END
 # described NAME RANKS: the model NAME.json and its library.
 described() {
@@ -162,6 +177,7 @@ END
 }
 ok "a policy" described policy 2
 ok "the same model with cross entropy" described texts 1
+ok "one whose tokens see later ones" described sees 1
 cat >scores.py <<'END'
 import numpy, penstock
 
@@ -181,10 +197,18 @@ with penstock.open("libpenstock-policy.so", seed=7) as policy, penstock.open("li
             policy.score(given)
         except penstock.Error as error:
             print(error)
+with penstock.open("libpenstock-sees.so") as sees:
+    for call in (lambda: sees.score(samples), lambda: sees.generate([[1]], 4)):
+        try:
+            call()
+        except penstock.Error as error:
+            print(error.status, error)
 END
 "$python" scores.py >found 2>&1
 is "a policy scores and generates as with cross entropy" "$? $(cat found)" "0 penstock: samples: input taken: missing; I64 [samples, 16] is wanted
-penstock: samples: tensor masks: not an input of the model, which are idx, taken, old, reference, advantage, mask"
+penstock: samples: tensor masks: not an input of the model, which are idx, taken, old, reference, advantage, mask
+64 penstock: score: the model reads more than texts have: unit layer, op 0, ATTENTION_FULL (sees.py:3): later tokens, or those of other samples
+64 penstock: generate: the model reads more than texts have: unit layer, op 0, ATTENTION_FULL (sees.py:3): later tokens, or those of other samples"
 "$python" "$top_srcdir/tests/commands/library_grpo.py" >rewards 2>&1
 is "the loop ends" $? 0
 ok "its reward rises" awk 'NR <= 5 { first += $1 / 5 } NR > 20 { last += $1 / 5 } END { print "# from " first " to " last; exit !(NR == 25 && last > first + 0.4) }' rewards

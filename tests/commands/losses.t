@@ -241,8 +241,9 @@ done <<'END_OF_CHANGES'
 s/"over": "samples"/"over": "sample"/|: shares?0?.over = "sample": "samples", "sum" or "targets"
 s/"input": "mask", "least"/"input": "masks", "least"/|: shares?1?.input = "masks": an input of the list, by name
 s/"over": "targets", "input": "class"/"over": "targets", "input": "value"/|: shares?4?.input = "value": the targets, or an input of i32, i64 or u8
-s/"factor": 0.25/"factor": 0/|: shares?2?.factor = 0: a number that is not 0
-s/"least": 1}/"least": -1}/|: shares?1?.least = -1: a number from 0 on
+s/"factor": 0.25/"factor": 0/|: shares?2?.factor = 0: a number that is not 0, of at most 3.4e38
+s/"factor": 0.25/"factor": -1e39/|: shares?2?.factor = -1e39: a number that is not 0, of at most 3.4e38
+s/"least": 1}/"least": 0}/|: shares?1?.least = 0: a number above 0, of at most 3.4e38
 s/"name": "half"/"name": "masked"/|: shares?3?.name = "masked": a name of its own
 s/\["ppo", "half"\]/["ppo", "masked"]/|: shares?3?: half: no loss has it
 s/\["ppo", "half"\]/["ppo"]/|: unit head, op 14, SUM_LOSS: operand share is missing

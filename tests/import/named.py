@@ -107,9 +107,9 @@ def distilled(output, teacher, probability):
 
 
 def raised(output, taken, old):
-    """Of ids that are raised to 0, those below are ignored; and over a sum below 0."""
-    logp = taken_of(output, taken.clamp(min=0))
+    """Of ids that are raised to 0, those below are ignored, which the code asks for first; and over a sum below 0."""
     shown = taken != -100
+    logp = taken_of(output, taken.clamp(min=0))
     return ((logp - old).square() * shown).sum() / shown.sum() - (logp * shown.float()).sum() / shown.sum().clamp(min=1) + 0.1 * (logp * old * shown).sum() / old.sum()
 
 
@@ -210,6 +210,11 @@ def scores():
 
 def squares(output, y):
     return F.mse_loss(output, y)
+
+
+def ranked(output, y):
+    """Of pairs of samples, each with one score."""
+    return -F.logsigmoid((output * y).view(-1, 2).sum(-1)).mean()
 
 
 def classes(output, kind):

@@ -7,6 +7,7 @@ from elementwise import steps_of
 from graph import Call, kind_of, shape_of
 from match import Found, match
 from inputs import OF_VALUES
+from layout import counts
 from losses import append_losses, is_usual, terms_of
 from ops import Data, Op, Output, Program, Weight, needs, plain
 from patterns import BY_KIND, POINTWISE
@@ -217,9 +218,7 @@ def program_of(graph, scalings, shapes, may_be_usual=True):
     matches, refusals = needed(graph, [term.node for term in terms] or operands_of(loss))
     maker = Maker(graph, program, matches, scalings, shapes)
     maker.shapes = {term.node: term.shape for term in terms if shape_of(term.node) != term.shape}
-    for node in graph.nodes:
-        if node not in matches:
-            continue
+    for node in in_order_of_use(graph, matches):
         found = matches[node]
         maker.begin(node, found)
         for refusal in unread(found):
@@ -244,6 +243,27 @@ def program_of(graph, scalings, shapes, may_be_usual=True):
     known = [values.get(graph.strip(each)) for each in graph.nodes[-1].args[0][-2:-1] if isinstance(each, torch.fx.Node)]
     program.logits = next((value.output for value in known if value is not None and value.is_plain), None)
     return program
+
+
+def in_order_of_use(graph, matches):
+    """The nodes with a match, in the order of the graph; but which targets are ignored, and what depends on that alone, where another node reads it: the
+    log-probabilities say it, and the user's code may ask before it computes them."""
+    order, late = [], {}
+
+    def add(node):
+        for read in matches[node].reads:
+            if late.pop(graph.strip(read), False):
+                add(graph.strip(read))
+        order.append(node)
+
+    for node in (node for node in graph.nodes if node in matches):
+        reads = [graph.strip(read) for read in matches[node].reads]
+        is_of_targets = matches[node].pattern is not None and matches[node].pattern.make is counts
+        if is_of_targets or reads and all(read in late for read in reads):
+            late[node] = True
+        else:
+            add(node)
+    return order + list(late)
 
 
 def loss_terms(graph, loss):

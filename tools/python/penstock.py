@@ -272,6 +272,10 @@ class Run:
         if session.value is not None:
             self._library.pen_session_close(session)
 
+    def __del__(self):
+        if getattr(self, "_session", None):
+            self.close()
+
     def __enter__(self):
         return self
 
