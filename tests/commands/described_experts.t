@@ -33,9 +33,40 @@ ok "audits find nothing" "$scratch/dots1_described_v" train --data "$scratch/dat
 ok "dots1: built" build dots1_family "$scratch/dots1.cfg" $losses -s model.bias_update=0.25
 "$scratch/dots1_family" init --seed 7 --output "$scratch/dots1.start"
 for name in dots1_family dots1_described_one; do
-  ok "$name: trains from the weights of the family" train_bits "$name" --data "$scratch/data.bin" --steps 3 --init "$scratch/dots1.start"
+  ok "$name: trains from weights of the family" train_bits "$name" --data "$scratch/data.bin" --steps 3 --init "$scratch/dots1.start"
+done
+ok "they have the same losses and norms" cmp "$scratch/dots1_family.bits" "$scratch/dots1_described_one.bits"
+router_losses() { for field in aux_loss z_loss expert_load idle_experts; do log_field "$scratch/$1.log" $field; done; }
+for pair in "qwen3_moe_one qwen3_moe_described_two" "dots1_family dots1_described_one"; do
+  router_losses "${pair% *}" >"$scratch/losses"
+  router_losses "${pair#* }" >"$scratch/other.losses"
+  ok "$pair: the same losses and loads of routers" cmp "$scratch/losses" "$scratch/other.losses"
+  is "$pair: of each step" "$(grep -c '^[0-9]' "$scratch/losses")" 12
 done
 
 # ---- scores, texts ----
-cat $scratch/dots1_family.bits $scratch/dots1_described_one.bits
+for pair in "mixtral_one mixtral_described_four" "dots1_family dots1_described_one"; do
+  trained=$scratch/${pair% *}.ckpt/latest/model.safetensors
+  for name in $pair; do
+    "$scratch/$name" score --data "$scratch/data.bin" --init "$trained" --output "$scratch/$name.scores" --quiet >"$scratch/said" &&
+      "$scratch/$name" generate --init "$trained" --quiet --prompt "65 66 67" --tokens 12 --seed 3 >"$scratch/$name.text" &&
+      "$scratch/$name" eval --data "$scratch/data.bin" --init "$trained" --quiet 2>/dev/null | sed 's/.*"loss":\([^,]*\),.*/\1/' >"$scratch/$name.eval"
+    is "$name: scores, a text and an evaluation" $? 0
+  done
+  for kind in scores text eval; do ok "$pair: the same $kind" cmp "$scratch/${pair% *}.$kind" "$scratch/${pair#* }.$kind"; done
+done
+sed 's/microbatch = 2;/& packed = true;/' "$scratch/mixtral_described.cfg" >"$scratch/packed.cfg"
+
+# ---- settings of plans ----
+check() { "$gen" --check "$scratch/$@"; }
+for setting in model.dtype=bf16 cluster.device=cuda pipeline.schedule=inference batch.packed=true "shapes.sequence=[8] -s shapes.microbatches=[8]" \
+  model.outputs=[model.layers.0.y,model.layers.1.r] optimizer.name=muon; do
+  # shellcheck disable=SC2086
+  ok "dots1 with $setting" check dots1_described.cfg -s $setting
+done
+ok "with plans to measure: built" build measured "$scratch/qwen3_moe_described.cfg" --blocks $slices
+ok "measured" "$scratch/measured" measure --seconds 0.2 --output "$scratch/costs.json"
+routes() { grep -A 9 "\"block\": \"model.layers.$1.post" "$scratch/costs.json" | grep -c "\"routes\": \"$2\""; }
+is "blocks of experts with both routes, and those without" "$(routes 0 balanced) $(routes 0 doubled) $(routes 1 balanced)" "4 4 0"
+ok "which a plan takes" check qwen3_moe_described.cfg --costs="$scratch/costs.json"
 finish
