@@ -17,6 +17,7 @@ done
 # ---- the bits of the families ----
 slices="-s expert_parallel.rows=16"
 losses="$slices -s model.aux_loss=0.02 -s model.z_loss=0.003"
+updated="-s model.bias_update=0.25 -s model.outputs=[model.layers.2.y]"
 compare_runs 3 <<END_RUNS
 mixtral             one    $slices
 mixtral_described   four   $slices -s pipeline.ranks=4 -s partition.unit=block -s memory.recompute=layer
@@ -24,27 +25,33 @@ qwen3_moe           one    $losses
 qwen3_moe_described two    $losses -s pipeline.ranks=2 -s pipeline.zero_bubble=true -s memory.recompute=attention
 qwen3_moe           data_one $losses -s data_parallel.replicas=2 -s data_parallel.reduce=microbatch -s model.dtype=bf16
 qwen3_moe_described data   $losses -s data_parallel.replicas=2 -s data_parallel.shard=weights -s data_parallel.unit=layer -s memory.recompute=full -s model.dtype=bf16
-dots1_described     one    $losses -s model.bias_update=0.25
-dots1_described     v      $losses -s model.bias_update=0.25 -s pipeline.ranks=2 -s pipeline.stages_per_rank=2 -s pipeline.schedule=zero_bubble_v -s memory.audit=true -s cluster.threads_per_rank=2 -s cluster.bind=none
+dots1_described     one    $slices $updated
+dots1_described     v      $slices $updated -s pipeline.ranks=2 -s pipeline.stages_per_rank=2 -s pipeline.schedule=zero_bubble_v -s partition.unit=block -s partition.before=[model.layers.0.post_attention_layernorm,model.layers.1.input_layernorm,model.layers.2.input_layernorm] -s memory.audit=true -s cluster.threads_per_rank=2 -s cluster.bind=none
 END_RUNS
 ok "audits find nothing" "$scratch/dots1_described_v" train --data "$scratch/data.bin" --steps 3 --audit 1 --quiet
 
 # Of dots1 the routers precede the shared experts, whose ops come first: files have another order, and so has the sum of the norm.
-ok "dots1: built" build dots1_family "$scratch/dots1.cfg" $losses -s model.bias_update=0.25
+ok "dots1: built" build dots1_family "$scratch/dots1.cfg" $slices -s model.bias_update=0.25
 "$scratch/dots1_family" init --seed 7 --output "$scratch/dots1.start"
 for name in dots1_family dots1_described_one; do
   ok "$name: trains from weights of the family" train_bits "$name" --data "$scratch/data.bin" --steps 3 --init "$scratch/dots1.start"
 done
 ok "they have the same losses and norms" cmp "$scratch/dots1_family.bits" "$scratch/dots1_described_one.bits"
-router_losses() { for field in aux_loss z_loss expert_load idle_experts; do log_field "$scratch/$1.log" $field; done; }
-for pair in "qwen3_moe_one qwen3_moe_described_two" "dots1_family dots1_described_one"; do
-  router_losses "${pair% *}" >"$scratch/losses"
-  router_losses "${pair#* }" >"$scratch/other.losses"
+of_routers() { for field in aux_loss z_loss expert_load idle_experts; do log_field "$scratch/$1.log" $field; done; }
+for pair in "12 qwen3_moe_one qwen3_moe_described_two" "6 dots1_family dots1_described_one"; do
+  numbers=${pair%% *} pair=${pair#* }
+  of_routers "${pair% *}" >"$scratch/losses"
+  of_routers "${pair#* }" >"$scratch/other.losses"
   ok "$pair: the same losses and loads of routers" cmp "$scratch/losses" "$scratch/other.losses"
-  is "$pair: of each step" "$(grep -c '^[0-9]' "$scratch/losses")" 12
+  is "$pair: of each step" "$(grep -c '^[0-9]' "$scratch/losses")" $numbers
 done
 
-# ---- scores, texts ----
+# ---- scores, texts, outputs ----
+for name in one v; do
+  "$scratch/dots1_described_$name" eval --data "$scratch/data.bin" --init "$scratch/dots1.start" --quiet --outputs "$scratch/$name.outputs" >"$scratch/said" 2>&1
+  is "$name: outputs of an evaluation" $? 0
+done
+ok "the same on two ranks" cmp "$scratch/one.outputs" "$scratch/v.outputs"
 for pair in "mixtral_one mixtral_described_four" "dots1_family dots1_described_one"; do
   trained=$scratch/${pair% *}.ckpt/latest/model.safetensors
   for name in $pair; do
