@@ -14,6 +14,7 @@ from ops import HEADS_FIRST, HEADS_TRANSPOSED, Data, Output, Table, Value, Weigh
 
 F32_EPSILON = torch.finfo(torch.float32).eps
 MASKS_TRIED = 4
+LENGTH_LEAST = (1e-16, 1e-8)  # where it counts, elements are below 1e-8
 
 
 def operands_of(maker, **given):
@@ -67,6 +68,18 @@ def length_one(maker):
     said = {} if width == x.output.width else {"width": width}
     made = maker.add([x.output], {"epsilon": maker.bound["#epsilon"] / width, **said}, widths=[x.output.width])
     return replace(x, output=maker.add([made], {"factor": width ** -0.5}, row="SCALE", widths=[x.output.width]))
+
+
+def normalized(maker):
+    """x over its length, which is at least a small number: over the root of the sum of squares and that number's square, as far as f32 can tell."""
+    least = maker.bound.get("#least", 0.0)
+    needs(least == 0 or LENGTH_LEAST[0] <= least <= LENGTH_LEAST[1], f"a length of at least {least:g}, of a part of a token; at least {LENGTH_LEAST[0]:g} to {LENGTH_LEAST[1]:g}, it is taken")
+    maker.bound["#epsilon"] = least * least
+    return length_one(maker)
+
+
+def has_heads(bound):
+    return len(shape_of(bound["x"])) > 3
 
 
 def elementwise(maker):
@@ -356,7 +369,7 @@ def masks_of(maker, fused):
     if len(masks) < 2:
         return masks[0] if masks else None, causal
     seen = [constants.sees(mask) for mask in masks]  # eager GPT-2 of transformers 4 has both
-    needs(all(each is not None for each in seen), "a mask of other values than 0 and minus infinity")
+    needs(all(each is not None for each in seen), constants.OF_OTHER_VALUES)
     return seen[0] & seen[1], causal
 
 

@@ -7,6 +7,7 @@ from typing import Callable
 
 import layout
 import parts
+from constants import OF_OTHER_VALUES
 from inputs import IGNORED
 from match import Either, Every, Leading, Pairs, Part, Trailing, Word
 
@@ -32,6 +33,10 @@ NORMED = Either(
 
 SQUARES = ("add", ("sum", SQUARE, {"dim": -1, "keepdim": True, "dtype": "_"}), "#epsilon")
 OF_LENGTH_ONE = Either(("mul", "x", Either(("rsqrt", SQUARES), ("pow", SQUARES, -0.5))), ("div", "x", Either(("sqrt", SQUARES), ("pow", SQUARES, 0.5))))
+
+LENGTH = ("linalg_vector_norm|norm", "x", 2, {"dim": -1, "keepdim": True})
+AT_LEAST = ("clamp_min|clamp", LENGTH, "#least")
+NORMALIZED = ("div", "x", Either(LENGTH, AT_LEAST, ("expand_as|expand", Either(LENGTH, AT_LEAST), "_")))
 
 # ---- activations ----
 TANH_PART = ("mul", ("add", "x", ("mul", ("pow", "x", 3), 0.044715)), 0.7978845608)
@@ -128,6 +133,7 @@ PATTERNS = (
     Pattern("RMSNORM", ("mul", NORMED, ("add", ".gain", "#offset")), "x .gain", layout.norm, "epsilon offset"),
     Pattern("RMSNORM", NORMED, "x .gain", layout.norm, "epsilon"),
     Pattern("RMSNORM", OF_LENGTH_ONE, "x", layout.length_one),
+    Pattern("RMSNORM", NORMALIZED, "x", layout.normalized, when=layout.has_heads),
     Pattern("RMSNORM", ("rms_norm", "x", "_", ".gain?", "#epsilon?"), "x .gain", layout.norm, "epsilon", {"epsilon": layout.F32_EPSILON}),
     Pattern("LAYERNORM", ("layer_norm", "x", "_", ".gain?", ".bias?", "#epsilon"), "x .gain .bias", layout.norm, "epsilon"),
     Pattern("ROPE", ROTATED, "x", layout.rotation),
@@ -160,6 +166,26 @@ PATTERNS = (
     Pattern("LOGP", ("gather", ("log_softmax", "logits", -1, {"dtype": "_"}), -1, "ids"), "logits ids", layout.gathered),
     Pattern("POINTWISE", ("ne|not_equal", "ids", float(IGNORED)), "ids", layout.counts, when=layout.are_ids),
     Pattern("LOGP", ("logsumexp", "logits", [-1], {"keepdim": "_"}), "logits", layout.log_sum),
+)
+
+# ---- what has no row: the reason, and the expression whose other nodes it stands for ----
+OF_CONSTANTS = Either(("add", SCORES, "@bias"), ("baddbmm", "@bias", Either(("mul", "q", "#scale"), "q"), "k"))
+BIASED = Either(("add", SCORES, "bias"), ("baddbmm", "bias", Either(("mul", "q", "#scale"), "q"), "k"))
+WITH_SINKS = ("cat", [Either(SCORES, ("add", SCORES, Either("@mask", "%mask"))), "_"], -1)
+
+
+def probabilities(scores):
+    """Behind what users do to them before values are multiplied."""
+    found = ("softmax", Either(scores, ("sub", scores, "_"), ("add", scores, Either("@mask", "%mask")), ("masked_fill", scores, "_", "_")), -1, {"dtype": "_"})
+    return Either(found, ("slice", found, {"dim": -1, "start": "_", "end": "_"}))
+
+
+WITHOUT_ROW = (
+    (("matmul|bmm", probabilities(WITH_SINKS), "v"), "attention sinks: a score beside those of the keys; Penstock's attention has those of keys alone"),
+    (("matmul|bmm", probabilities(OF_CONSTANTS), "v"), OF_OTHER_VALUES),
+    (("matmul|bmm", probabilities(BIASED), "v"), "scores with a bias that depends on values or weights, as relative positions have; rotary positions, or a table that is added to the tokens, are taken"),
+    (("scaled_dot_product_attention", "q", "k", "v", {"attn_mask": "bias", "dropout_p": "_", "is_causal": "_", "scale": "#scale?", "enable_gqa": "_"}),
+     "scores with a bias that depends on values or weights, as relative positions have; rotary positions, or a table that is added to the tokens, are taken"),
 )
 
 POINTWISE = Pattern("POINTWISE", None, "", layout.pointwise)  # of nodes that elementwise.py reads
