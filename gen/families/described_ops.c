@@ -48,18 +48,29 @@ static struct pen_step_sizes sizes_of(const struct pen_graph *graph, bool of_sam
 
 /* ---- operands ---- */
 
-static uint32_t weight_value(struct block_ops *e, const char *suffix) {
+/* As operand k of an op reads it. */
+static uint32_t weight_value(struct block_ops *e, const struct pen_kind_op *op, int k) {
   const struct pen_description *d = e->block->kind->description;
-  const char *name = pen_text("%s%s", e->prefix, suffix);
+  const int extents = pen_signature_of(op->row->kind)->operand[k].extent_count;
+  const char *name = pen_text("%s%s", e->prefix, op->operand[k].weight);
   const struct pen_described_weight *weight = pen_described_weight_find(d, name);
   const bool is_other_name = weight->tied && strcmp(weight->tied, name) == 0;
   const char *tensor = is_other_name ? weight->name : name;
   const uint32_t known = pen_weight_of_block(e->graph, tensor);
-  const int64_t rows = (int64_t)weight->dim[0], columns = (int64_t)weight->dim[1];
   if (known != PEN_NONE) return known;
-  return is_other_name ? pen_graph_tied_weight(e->graph, tensor, rows, columns)
-                       : pen_graph_weight(e->graph, tensor, rows, columns, weight->initial,
-                                          weight->deviation);
+  uint64_t dim[PEN_WEIGHT_DIMS_MAX];
+  pen_described_weight_view(weight, extents, dim);
+  const int64_t rows = (int64_t)dim[0], columns = (int64_t)dim[1];
+  const uint32_t value = is_other_name
+                             ? pen_graph_tied_weight(e->graph, tensor, rows, columns)
+                             : pen_graph_weight(e->graph, tensor, rows, columns, weight->initial,
+                                                weight->deviation);
+  struct pen_weight *made = &e->graph->weight[e->graph->value[value].weight];
+  if (weight->dim_count != (uint32_t)extents) {
+    made->file_dim_count = weight->dim_count;
+    memcpy(made->file_dim, weight->dim, sizeof made->file_dim);
+  }
+  return value;
 }
 
 /* A table is computed once at start, for all ops with the same one. */
@@ -117,7 +128,7 @@ static uint32_t input_value(struct block_ops *e, const struct pen_kind_op *op, i
   switch (operand->source) {
     case PEN_OPERAND_VALUE: return e->value[operand->value];
     case PEN_OPERAND_CONSTANT: return constant_value(e, operand->value);
-    case PEN_OPERAND_WEIGHT: return weight_value(e, operand->weight);
+    case PEN_OPERAND_WEIGHT: return weight_value(e, op, k);
     case PEN_OPERAND_INPUT: return data_value(e, operand);
     case PEN_OPERAND_SHARE: return pen_share_of(e->graph, data_value(e, operand));
     case PEN_OPERAND_NAMED_SHARE: return pen_op_share(e->graph, operand->input);
@@ -354,10 +365,11 @@ static void append_head(struct block_ops *e) {
 static void add_weights(struct block_ops *e, const struct pen_description *d) {
   for (uint32_t i = e->block->first; i < e->block->past; i++)
     for (int k = 0; k < PEN_OPERANDS_MAX; k++) {
-      const struct pen_kind_operand *operand = &e->block->kind->op[i].operand[k];
-      if (operand->source == PEN_OPERAND_WEIGHT &&
-          (!d->tied || strcmp(pen_text("%s%s", e->prefix, operand->weight), d->tied->tied) != 0))
-        weight_value(e, operand->weight);
+      const struct pen_kind_op *op = &e->block->kind->op[i];
+      if (op->operand[k].source == PEN_OPERAND_WEIGHT &&
+          (!d->tied ||
+           strcmp(pen_text("%s%s", e->prefix, op->operand[k].weight), d->tied->tied) != 0))
+        weight_value(e, op, k);
     }
 }
 

@@ -69,7 +69,8 @@ struct pen_described_weight {
   const char *name; /* "h.*.ln_1.weight": * is the number of a layer */
   const char *tied; /* its other name, by which the head reads it; null: none */
   uint32_t dim_count;
-  uint64_t dim[2];
+  uint64_t dim[PEN_FILE_DIMS_MAX]; /* as files have it */
+  uint64_t elements;
   uint8_t initial; /* enum pen_initial */
   double deviation;
 };
@@ -152,6 +153,11 @@ struct pen_description *pen_description_read(const char *path);
 /* The weight of that name, or other name; null: none is described. */
 const struct pen_described_weight *pen_described_weight_find(const struct pen_description *from,
                                                              const char *name);
+
+/* A weight as an operand of one extent or two reads it: all elements, or a matrix, from whose shape in
+ * files extents of 1 are left out. False: it is no matrix. */
+bool pen_described_weight_view(const struct pen_described_weight *weight, int extent_count,
+                               uint64_t dim[PEN_WEIGHT_DIMS_MAX]);
 
 /* Whether two ops have the same attributes, their programs included. */
 bool pen_described_same_numbers(const struct pen_described_op *a, const struct pen_described_op *b);

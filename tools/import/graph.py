@@ -135,6 +135,8 @@ class Graph:
         self.has_tokens = any(each.has_tokens for each in inputs)
         self.exported, self.nodes, self.buffers = exported, list(exported.graph.nodes), buffers
         self.constant, self.parameters, self.inputs, self.refusals = Constants(), {}, {}, []
+        self.buffer_names = {}  # of placeholders
+        self.tables, self.table_names = {}, {}  # the weights that constants become (tables.py), by name; names by the constant's node and its reader
         self.of_weights = set()  # nodes that depend on weights, and on no value
         self.of_inputs = set()  # nodes that depend on inputs, and on no weight
         self.prefix = prefix
@@ -162,6 +164,8 @@ class Graph:
             if node.name in signature.inputs_to_parameters:
                 self.parameters[node] = signature.inputs_to_parameters[node.name].removeprefix(self.prefix)
             elif node.name in buffers:
+                if node.name in signature.inputs_to_buffers:
+                    self.buffer_names[node] = buffers[node.name].removeprefix(self.prefix)
                 if buffers[node.name] not in self.changed.values():
                     self.constant[node] = state[buffers[node.name]]
             elif isinstance(node.meta.get("val"), torch.Tensor):

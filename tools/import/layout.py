@@ -10,7 +10,7 @@ import constants
 from graph import kind_of, shape_of
 from inputs import IGNORED
 from losses import NONE
-from ops import HEADS_FIRST, HEADS_TRANSPOSED, Data, Output, Table, Value, Weight, needs, plain
+from ops import HEADS_FIRST, HEADS_TRANSPOSED, Data, Output, Table, Value, Weight, matrix, needs, plain
 
 F32_EPSILON = torch.finfo(torch.float32).eps
 MASKS_TRIED = 4
@@ -55,10 +55,22 @@ def norm(maker):
     weights = [name for name in (".gain", ".bias") if name in maker.bound]
     needs(x.last_is_last and tuple(maker.call.value.get("normalized_shape", [width])) == (width,),
           "a norm over another dim than the last")
+    of_width = {} if width == x.output.width else {"width": width}
+    if weights == [".gain"] and maker.weight_shape(".gain") != (width,):
+        return with_gain(maker, x, of_width)
     for name in weights:
         needs(maker.weight_shape(name) == (width,), f"a {name[1:]} that is not as long as the last dim")
-    said = {} if weights or width == x.output.width else {"width": width}
-    return replace(x, output=maker.add(operands_of(maker), {**maker.attributes(), **said}))
+    return replace(x, output=maker.add(operands_of(maker), {**maker.attributes(), **({} if weights else of_width)}))
+
+
+def with_gain(maker, x, of_width):
+    """A gain of more than the last dim, as one of each head, is a factor behind the norm."""
+    said = maker.attributes()
+    offset = said.pop("offset", 0)
+    check_row(maker, maker.weight_shape(".gain"), x)
+    made = maker.add([x.output], {**said, **of_width}, widths=[x.output.width])
+    program = [["CONST", offset], ["ADD", 1, 4], ["MUL", 0, 5]] if offset else [["MUL", 0, 1]]
+    return replace(x, output=maker.add([made, maker.weight(".gain")], {"program": program}, row="POINTWISE", widths=[x.output.width]))
 
 
 def length_one(maker):
@@ -122,7 +134,7 @@ def pointwise(maker):
         needs(value.repeat == 1 and (value.lies_like(first) and value.spread == first.spread if value.logical == maker.shape else first.is_plain and is_column(maker, value)), "values of different shapes")
     for weight in steps.operands:
         if isinstance(weight, Weight):
-            check_row(maker, maker.weight_shapes[weight.name], first)
+            check_row(maker, steps.shapes[weight], first)
     steps.operands = [values[each].output if each in values else each for each in steps.operands]
     needs(steps.fits(first.output.width, maker.weight_shapes), "weights, or values of one element for each token, that one program cannot have")
     made = maker.add(steps.operands, {"program": steps.program()}, widths=[first.output.width])
@@ -183,8 +195,15 @@ def is_column(maker, value):
 
 
 def check_row(maker, shape, first):
-    needs(len(shape) < 2, "a weight of several dims beside a value")
-    needs(shape in ((), (1,)) or shape == maker.shape[-1:] and first.last_is_last, "a weight that is not as long as the last dim")
+    """A weight beside a value: one number, or as long as the last dims of each token, in memory as there."""
+    if math.prod(shape) == 1:
+        return
+    extents = (1,) * (len(first.logical) - len(shape)) + tuple(shape)
+    needs(len(extents) == len(first.dims) and all(extent in (1, whole) for extent, whole in zip(extents, first.logical)) and first.repeat == 1, "a weight of another shape than what it stands beside")
+    wide = [axis for axis, extent in enumerate(first.shape) if extent > 1]
+    covered = [axis for dim, extent in zip(first.dims, extents) if extent > 1 for axis in dim if first.shape[axis] > 1]
+    needs(covered == wide[len(wide) - len(covered):], "a weight, or a constant, of other dims than the last ones of a token")
+    needs(math.prod(shape) <= first.output.width, "a weight, or a constant, with a value for each sample or token; a table that is added is taken")
 
 
 def of_row(maker, read=None):
@@ -221,8 +240,33 @@ def division(maker):
 
 
 def bias(maker):
-    """A vector, or a row for each position, where there are as many as tokens."""
-    return rows(maker) if len(maker.weight_shape(".bias")) < 2 else position(maker, ".bias")
+    """A vector, or one of several dims, as long as each token or parts of it; or a row for each position, where there are as many as tokens."""
+    x, shape = maker.value("x"), maker.weight_shape(".bias")
+    if len(shape) < 2:
+        return rows(maker)
+    if math.prod(shape[:-1]) > 1 and x.is_plain and len(x.shape) == 3 and (matrix(shape) or (0,))[0] == maker.graph.sequence:
+        return position(maker, ".bias")
+    needs(x.logical == maker.shape, "values of different shapes")
+    check_row(maker, shape, x)
+    return replace(x, output=maker.add([x.output, maker.weight(".bias")], {}, widths=[x.output.width]))
+
+
+def positions(maker):
+    """A constant that is added: a row of each position, which is a weight that stays; or one row, or one number."""
+    x, value = maker.value("x"), maker.constant("@rows").float()
+    needs(x.is_plain and x.shape == maker.shape and x.shape[:2] == maker.graph.tokens and maker.graph.has_tokens, "a constant of several values that is added to another value than (batch, sequence, width)")
+    value = value.expand(x.shape[-2:] if value.dim() < 3 else maker.shape)
+    value = value if value.dim() < 3 else value[0]
+    needs(torch.equal(value.expand(maker.shape), maker.constant("@rows").float().expand(maker.shape)), "a constant that differs between samples")
+    if bool((value == value[:1]).all()):
+        return plain(maker.add([x.output, maker.table("@rows", value[0])], {}, row="BIAS", widths=[x.output.width]), maker.shape)
+    return plain(maker.add([x.output, maker.table("@rows", value), Data("starts")], {}, widths=[x.output.width]), maker.shape)
+
+
+def is_table(bound):
+    """Of (batch, sequence, width), and not one number."""
+    shape = shape_of(bound["@rows"])
+    return len(shape_of(bound["x"])) == 3 and len(shape) > 1 and min(shape[-2:]) > 1 and bound["@rows"].meta["val"].dtype.is_floating_point
 
 
 def embedding(maker):
@@ -234,9 +278,9 @@ def embedding(maker):
 
 def position(maker, name=".table"):
     """A table's row of each token's position, or one row, added."""
-    x, shape = maker.value("x"), maker.weight_shape(name)
+    x, shape = maker.value("x"), matrix(maker.weight_shape(name))
     needs(x.is_plain and x.shape == maker.shape and x.shape[:2] == (maker.graph.batch, maker.graph.sequence), "positions of another value than (batch, sequence, width)")
-    needs(len(shape) == 2, "a table of positions that has not two dims")
+    needs(shape, "a table of positions that has not two dims, extents of 1 left out")
     offset, is_one = offset_of(maker, shape[0])
     said = {**({"sequence": 1} if is_one else {}), **({"offset": offset} if offset else {})}
     return plain(maker.add([x.output, maker.weight(name), *([] if is_one else [Data("starts")])], said, row="POSITION"), maker.shape)

@@ -125,6 +125,7 @@ PATTERNS = (
     Pattern("POSITION", ("add", "x", ("embedding", ".table", "@positions", "#padding")), "x .table", layout.position),
     Pattern("POSITION", ("add", "x", Either(FIRST_ROWS, ("unsqueeze", FIRST_ROWS, -2), ("unsqueeze", ".table", -2))), "x .table", layout.position),
     Pattern("POSITION", ("add", "x", ("select", ".table", {"dim": -2, "index": "#row"})), "x .table", layout.position),
+    Pattern("POSITION", ("add", "x", "@rows"), "x .table", layout.positions, when=layout.is_table),
     Pattern("LINEAR", ("linear", "x", ".w", ".bias?"), "x .w", layout.product),
     Pattern("LINEAR", ("matmul|mm", "x", TRANSPOSED), "x .w", layout.product),
     Pattern("AFFINE", ("addmm", ".bias", "x", ".w"), "x .w .bias -", layout.rows),

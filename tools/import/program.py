@@ -1,5 +1,7 @@
 """program.py: the forward ops of a graph: which pattern each node is the last one of, which of these the loss needs, and their ops in order."""
 import math
+from collections import ChainMap
+from collections.abc import Mapping
 
 import torch
 
@@ -10,7 +12,8 @@ from inputs import OF_VALUES
 from losses import append_losses, is_usual, terms_of
 from ops import Data, Op, Output, Program, Weight, needs, plain
 from patterns import BY_KIND, POINTWISE, WITHOUT_ROW
-from refusal import Refusal, Refused, in_order, place_of
+from refusal import Refusal, Refused, in_order, path_of, place_of
+from tables import table_of
 from views import view_of
 
 RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")  # which PyTorch takes for random, for the sake of dropout
@@ -25,7 +28,7 @@ REASONS = {
     **dict.fromkeys(("matmul", "mm", "bmm", "einsum"), "a product of two values other than attention, as a contrastive loss has, of samples with each other"),
     **dict.fromkeys(("select_scatter", "slice_scatter", "index_put", "copy", "fill"), "a write through a view"),
 }
-OF_ONE_DIM = ("softmax", "log_softmax", "max", "amax", "min", "amin", "logsumexp", "argmax", "std", "var", "cumsum", "sort", "topk")
+OF_ONE_DIM = ("softmax", "log_softmax", "max", "amax", "min", "amin")
 
 
 class Match:
@@ -58,12 +61,26 @@ def patterns_of(graph, node):
             yield Match(pattern.make, list(values), pattern, found)
 
 
+class TableShapes(Mapping):
+    def __init__(self, tables):
+        self.tables = tables
+
+    def __getitem__(self, name):
+        return tuple(self.tables[name].shape)
+
+    def __iter__(self):
+        return iter(self.tables)
+
+    def __len__(self):
+        return len(self.tables)
+
+
 class Maker:
     """What the functions of layout.py ask of a match, and where they add ops."""
 
     def __init__(self, graph, program, matches, scalings, shapes):
         self.graph, self.program, self.values, self.matches, self.splits = graph, program, program.values, matches, {}
-        self.scalings, self.weight_shapes = scalings, shapes
+        self.scalings, self.weight_shapes = scalings, ChainMap(shapes, TableShapes(graph.tables))
         self.without_weights = {}  # ops that the user's code may have several times: once is enough
         self.shapes = {}  # of what a node sums
 
@@ -111,6 +128,10 @@ class Maker:
     def weight_shape(self, name):
         return self.weight_shapes[self.bound[name]]
 
+    def table(self, name, value):
+        """The weight that a constant of several values is."""
+        return table_of(self.graph, self.bound[name], value, path_of(self.node, self.graph.prefix), self.node)
+
     def constant(self, name):
         return self.graph.constant[self.bound[name]]
 
@@ -139,12 +160,6 @@ class Maker:
             self.without_weights[same] = op
         self.program.ops.append(op)
         return Output(op)
-
-
-def path_of(node, prefix):
-    """The module that runs a node."""
-    stack = list((node.meta.get("nn_module_stack") or {}).values())
-    return stack[-1][0].removeprefix(prefix) if stack else ""
 
 
 def reason_of(graph, node):

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from ops import Op, Output, Weight
 from refusal import Refusal, Refused
+from tables import ROOT
 
 NUMBERED = re.compile(r"((?:[^.]+\.)*?\d+)(?:\.|$)")
-ROOT = "module"  # the path of what the user's function returns
 NAMES_MOST = 12  # of modules, in a message
 
 
