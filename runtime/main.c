@@ -38,6 +38,7 @@ static int init(const struct pen_options *options, uint64_t zero_ns) {
     pen_fail(PEN_EXIT_USAGE, "init needs --output FILE: where to write the weights");
   }
   pen_check_files_differ(options);
+  pen_weights_expect_initial(&pen_plan);
   pen_check(pen_kernels_open() != NULL, "no memory for the buffers of matrix products");
   pen_weights_write(&pen_plan, options->output, options->seed);
   return 0;

@@ -122,6 +122,7 @@ IMPORT_FILES = \
   %reldir%/import/refusal.py \
   %reldir%/import/scaling.py \
   %reldir%/import/steps.py \
+  %reldir%/import/tables.py \
   %reldir%/import/units.py \
   %reldir%/import/views.py \
   %reldir%/import/write.py

@@ -58,7 +58,8 @@ static const char *const share_text[] = {
 static const char *const dtype_text[] = {"PEN_F32", "PEN_BF16", "PEN_I32", "PEN_F64",
                                          "PEN_BF16_PARTIAL"};
 static const char *const initial_text[] = {"PEN_INITIAL_NORMAL", "PEN_INITIAL_ONES",
-                                           "PEN_INITIAL_ZEROS", "PEN_INITIAL_CONSTANT"};
+                                           "PEN_INITIAL_ZEROS", "PEN_INITIAL_CONSTANT",
+                                           "PEN_INITIAL_GIVEN"};
 static const char *const sharding_text[] = {
 #define PEN_SHARDING(name, text, meaning) "PEN_SHARD_" #name,
 #include "runtime/plan/choices.def"

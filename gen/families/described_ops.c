@@ -64,21 +64,30 @@ static uint32_t experts_weight(struct block_ops *e, const struct pen_described_w
   return value;
 }
 
+/* As operand k of an op reads it. */
 static uint32_t weight_value(struct block_ops *e, const struct pen_kind_op *op, int k) {
-  const char *suffix = op->operand[k].weight;
   const struct pen_description *d = e->block->kind->description;
-  const char *name = pen_text("%s%s", e->prefix, suffix);
+  const int extents = pen_signature_of(op->row->kind)->operand[k].extent_count;
+  const char *name = pen_text("%s%s", e->prefix, op->operand[k].weight);
   const struct pen_described_weight *weight = pen_described_weight_find(d, name);
   const bool is_other_name = weight->tied && strcmp(weight->tied, name) == 0;
   const char *tensor = is_other_name ? weight->name : name;
   const uint32_t known = pen_weight_of_block(e->graph, tensor);
-  const int64_t rows = (int64_t)weight->dim[0], columns = (int64_t)weight->dim[1];
   if (known != PEN_NONE) return known;
-  if (op->row->appended == PEN_APPENDED_EXPERTS && weight->dim_count != 2)
+  if (op->row->appended == PEN_APPENDED_EXPERTS && extents != 2)
     return experts_weight(e, weight, tensor);
-  return is_other_name ? pen_graph_tied_weight(e->graph, tensor, rows, columns)
-                       : pen_graph_weight(e->graph, tensor, rows, columns, weight->initial,
-                                          weight->deviation);
+  uint64_t dim[PEN_READ_DIMS_MAX];
+  pen_described_weight_view(weight, extents, dim);
+  const int64_t rows = (int64_t)dim[0], columns = (int64_t)dim[1];
+  const uint32_t value = is_other_name ? pen_graph_tied_weight(e->graph, tensor, rows, columns)
+                                       : pen_graph_weight(e->graph, tensor, rows, columns,
+                                                          weight->initial, weight->deviation);
+  struct pen_weight *made = &e->graph->weight[e->graph->value[value].weight];
+  if (weight->dim_count != (uint32_t)extents) {
+    made->file_dim_count = weight->dim_count;
+    memcpy(made->file_dim, weight->dim, sizeof made->file_dim);
+  }
+  return value;
 }
 
 /* A table is computed once at start, for all ops with the same one. */
@@ -408,10 +417,11 @@ static void append_head(struct block_ops *e) {
 static void add_weights(struct block_ops *e, const struct pen_description *d) {
   for (uint32_t i = e->block->first; i < e->block->past; i++)
     for (int k = 0; k < PEN_OPERANDS_MAX; k++) {
-      const struct pen_kind_operand *operand = &e->block->kind->op[i].operand[k];
-      if (operand->source == PEN_OPERAND_WEIGHT &&
-          (!d->tied || strcmp(pen_text("%s%s", e->prefix, operand->weight), d->tied->tied) != 0))
-        weight_value(e, &e->block->kind->op[i], k);
+      const struct pen_kind_op *op = &e->block->kind->op[i];
+      if (op->operand[k].source == PEN_OPERAND_WEIGHT &&
+          (!d->tied ||
+           strcmp(pen_text("%s%s", e->prefix, op->operand[k].weight), d->tied->tied) != 0))
+        weight_value(e, op, k);
     }
 }
 

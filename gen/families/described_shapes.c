@@ -44,24 +44,24 @@ static struct pen_read_shape shape_of(const struct pen_kind *kind, const struct 
     FAIL(kind, op, "%s: operand %s: there is no such weight; one of the list weights", name,
          pen_signature_of(op->row->kind)->operand[k].name);
   check_stack(kind, op, k, weight);
-  shape.dim_count = weight->dim_count;
-  for (uint32_t e = 0; e < weight->dim_count; e++) {
-    shape.dim[e] = weight->dim[e];
-    shape.elements *= weight->dim[e];
-  }
+  const int extents = pen_signature_of(op->row->kind)->operand[k].extent_count;
+  if (!pen_described_weight_view(weight, extents, shape.dim))
+    FAIL(kind, op, "%s: operand %s has %d extents, the shape of the weight %u: those of 1 left out",
+         name, pen_signature_of(op->row->kind)->operand[k].name, extents, weight->dim_count);
+  shape.dim_count = (uint32_t)extents;
+  shape.elements = weight->elements;
   return shape;
 }
 
 static void set_width(struct pen_kind *kind, const struct pen_kind_op *op, uint32_t value,
                       uint64_t width, bool is_first) {
+  const char *each = kind->value[value].of_samples ? "of each sample" : "for each token";
   if (width > PEN_DESCRIBED_EXTENT_MAX)
-    FAIL(kind, op, "%s: at most %d elements for each token", kind->value[value].name,
-         PEN_DESCRIBED_EXTENT_MAX);
+    FAIL(kind, op, "%s: at most %d elements %s", kind->value[value].name, PEN_DESCRIBED_EXTENT_MAX,
+         each);
   if (!is_first && kind->value[value].width != width)
-    FAIL(kind, op,
-         "%s has %llu elements for each token, in another unit of the kind %llu: a kind "
-         "of its own",
-         kind->value[value].name, (unsigned long long)width,
+    FAIL(kind, op, "%s has %llu elements %s, in another unit of the kind %llu: a kind of its own",
+         kind->value[value].name, (unsigned long long)width, each,
          (unsigned long long)kind->value[value].width);
   kind->value[value].width = width;
 }

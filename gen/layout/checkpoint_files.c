@@ -45,10 +45,11 @@ static void add_header_entry(struct header *header, const char *suffix,
   add_header_text(header, name);
   add_header_text(header, suffix);
   add_header_text(header, "\":{\"dtype\":\"F32\",\"shape\":[");
-  add_header_number(header, weight->tensor_dim[0]);
-  if (weight->dim_count == 2) {
-    add_header_text(header, ",");
-    add_header_number(header, weight->tensor_dim[1]);
+  uint32_t count;
+  const uint64_t *shape = pen_file_shape(weight, &count);
+  for (uint32_t n = 0; n < count; n++) {
+    if (n > 0) add_header_text(header, ",");
+    add_header_number(header, shape[n]);
   }
   add_header_text(header, "],\"data_offsets\":[");
   add_header_number(header, start);

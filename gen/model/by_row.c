@@ -353,6 +353,15 @@ static const char *check_blocks(const struct matching *m) {
   return NULL;
 }
 
+/* A row of a table that is a padding token's: rows are counted from 1. */
+static const char *check_padding(const struct matching *m) {
+  const int padding = pen_signature_dim(m->signature, "padding"),
+            rows = pen_signature_dim(m->signature, "vocab");
+  if (padding < 0 || m->dim[padding] <= m->dim[rows]) return NULL;
+  return pen_text("padding = %lld: at most %lld, the rows of the table",
+                  (long long)m->dim[padding], (long long)m->dim[rows]);
+}
+
 static const char *check_match(const struct matching *m) {
   for (int k = 0; k < m->signature->input_count; k++) {
     const char *wrong = m->read[k].given ? check_operand(m, k) : NULL;
@@ -363,6 +372,7 @@ static const char *check_match(const struct matching *m) {
   const char *wrong = check_heads(m);
   if (!wrong) wrong = check_flags(m);
   if (!wrong) wrong = check_rotated(m);
+  if (!wrong) wrong = check_padding(m);
   return wrong ? wrong : check_blocks(m);
 }
 

@@ -28,7 +28,6 @@
 
 enum {
   WEIGHTS_MAX = 16384,
-  WEIGHT_DIMS = 3,
   LAYERS_MAX = 8192,
   FORWARD_OPS_MAX = 1 << 20,
   SEQUENCE_MAX = 1 << 20,
@@ -108,21 +107,22 @@ static void read_initial(const struct pen_description *d, const char *place, con
     weight->initial = PEN_INITIAL_ZEROS;
   else if (pen_description_is(from, "ones"))
     weight->initial = PEN_INITIAL_ONES;
+  else if (pen_description_is(from, "given"))
+    weight->initial = PEN_INITIAL_GIVEN;
   else if (take_number(from, "normal", 0, INITIAL_MAX, &weight->deviation))
     weight->initial = PEN_INITIAL_NORMAL;
   else if (take_number(from, "constant", -INITIAL_MAX, INITIAL_MAX, &weight->deviation))
     weight->initial = PEN_INITIAL_CONSTANT;
   else
     pen_description_fail_at(d->path, place, from,
-                            "\"zeros\", \"ones\", {\"normal\": DEVIATION} or {\"constant\": "
-                            "NUMBER}, of at most 1e6");
+                            "\"zeros\", \"ones\", \"given\", {\"normal\": DEVIATION} or "
+                            "{\"constant\": NUMBER}, of at most 1e6");
 }
 
 static struct pen_described_weight read_weight(const struct pen_description *d, size_t index,
                                                const json_t *from) {
   const char *place = pen_text("weights[%zu]", index);
   struct pen_described_weight weight = {0};
-  uint64_t elements = 1ULL << ELEMENTS_BITS;
   pen_description_keys(d->path, place, pen_description_object(d->path, place, from),
                        "name shape initial tied");
   const json_t *shape = json_object_get(from, "shape"), *tied = json_object_get(from, "tied");
@@ -130,19 +130,37 @@ static struct pen_described_weight read_weight(const struct pen_description *d, 
                                      json_object_get(from, "name"), OF_WEIGHTS, false);
   const char *extents = pen_text("%s.shape", place);
   weight.dim_count = (uint32_t)json_array_size(shape);
-  if (weight.dim_count < 1 || weight.dim_count > WEIGHT_DIMS)
-    pen_description_fail_at(d->path, extents, shape, "a list of one to three extents");
-  for (uint32_t k = 0; k < weight.dim_count; k++)
+  if (weight.dim_count < 1 || weight.dim_count > PEN_FILE_DIMS_MAX)
+    pen_description_fail_at(d->path, extents, shape, "a list of one to four extents");
+  weight.elements = 1;
+  for (uint32_t k = 0; k < weight.dim_count; k++) {
     weight.dim[k] = pen_description_count(d->path, pen_text("%s[%u]", extents, k),
                                           json_array_get(shape, k), 1, PEN_DESCRIBED_EXTENT_MAX);
-  for (uint32_t k = 0; k < weight.dim_count; k++)
-    if ((elements /= weight.dim[k]) == 0)
+    if (weight.elements > (1ULL << ELEMENTS_BITS) / weight.dim[k])
       pen_description_fail_at(d->path, extents, shape, "at most 2^40 elements");
+    weight.elements *= weight.dim[k];
+  }
   read_initial(d, pen_text("%s.initial", place), json_object_get(from, "initial"), &weight);
   if (tied)
     weight.tied = pen_description_name(d->path, pen_text("%s.tied", place), tied,
                                        PEN_DESCRIBED_NAME_BYTES, false);
   return weight;
+}
+
+bool pen_described_weight_view(const struct pen_described_weight *weight, int extent_count,
+                               uint64_t dim[PEN_READ_DIMS_MAX]) {
+  uint64_t wide[PEN_FILE_DIMS_MAX];
+  int count = 0;
+  if (extent_count == 3) {
+    memcpy(dim, weight->dim, 3 * sizeof *dim);
+    return weight->dim_count == 3;
+  }
+  for (uint32_t k = 0; k < weight->dim_count; k++)
+    if (weight->dim[k] > 1) wide[count++] = weight->dim[k];
+  dim[0] = extent_count == 1 ? weight->elements : count == 2 ? wide[0] : 1;
+  dim[1] = extent_count == 1 ? 0 : count > 0 ? wide[count - 1] : 1;
+  if (extent_count == 2 && weight->dim_count == 2) memcpy(dim, weight->dim, 2 * sizeof *dim);
+  return extent_count == 1 || (extent_count == 2 && weight->dim_count > 1 && count <= 2);
 }
 
 static void read_weights(struct pen_description *d, const json_t *list) {
@@ -342,16 +360,23 @@ static void read_unit(struct pen_description *d, const json_t *list, size_t inde
     add_unit(d, kind, pen_text("%s%llu.", text, (unsigned long long)n));
 }
 
+/* Without numbers each unit with a prefix is a layer. */
+static void count_named(struct pen_description *d) {
+  for (size_t u = 0; u < d->unit_count; u++)
+    if (*d->unit[u].prefix) d->unit[u].layer = d->layer_count++;
+}
+
 static void read_units(struct pen_description *d, const json_t *list) {
   size_t ops = 0;
   pen_description_list(d->path, "units", list);
   for (size_t i = 0; i < json_array_size(list) && d->layer_count <= LAYERS_MAX; i++)
     read_unit(d, list, i);
+  if (d->layer_count == 0) count_named(d);
   for (size_t u = 0; u < d->unit_count; u++) ops += d->unit[u].kind->op_count;
   if (d->layer_count < 1 || d->layer_count > LAYERS_MAX)
     pen_stop(PEN_EXIT_TOPOLOGY,
              "%s: units: from 1 to %d layers, which are the units with a count or a prefix that "
-             "ends with a number; there are %u",
+             "ends with a number, or where there are none all with a prefix; there are %u",
              d->path, LAYERS_MAX, d->layer_count);
   if (ops > FORWARD_OPS_MAX)
     pen_stop(PEN_EXIT_TOPOLOGY, "%s: units: at most %d ops in all, not %zu", d->path,

@@ -13,6 +13,8 @@
 
 #include "runtime/plan/plan.h"
 
+enum { PEN_READ_DIMS_MAX = 3 }; /* of a weight as an op reads it */
+
 struct pen_family; /* gen/model/blocks.h */
 struct pen_declared;
 struct pen_pointwise_table; /* gen/model/pointwise.h */
@@ -71,7 +73,8 @@ struct pen_described_weight {
                        that of an expert */
   const char *tied; /* its other name, by which the head reads it; null: none */
   uint32_t dim_count;
-  uint64_t dim[3]; /* of three, a matrix of each expert: the first is how many */
+  uint64_t dim[PEN_FILE_DIMS_MAX]; /* as files have it */
+  uint64_t elements;
   uint8_t initial; /* enum pen_initial */
   double deviation;
 };
@@ -157,6 +160,11 @@ struct pen_description *pen_description_read(const char *path);
 /* The weight of that name, or other name; null: none is described. */
 const struct pen_described_weight *pen_described_weight_find(const struct pen_description *from,
                                                              const char *name);
+
+/* A weight as an operand of so many extents reads it: of one all elements; of two a matrix, from
+ * whose shape in files extents of 1 are left out; of three as in files. False: it is none. */
+bool pen_described_weight_view(const struct pen_described_weight *weight, int extent_count,
+                               uint64_t dim[PEN_READ_DIMS_MAX]);
 
 /* Whether two ops have the same attributes, their programs included. */
 bool pen_described_same_numbers(const struct pen_described_op *a, const struct pen_described_op *b);

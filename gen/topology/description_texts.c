@@ -112,7 +112,8 @@ static uint64_t table_rows(const struct pen_description *d, size_t unit,
       name && *name == '.'
           ? pen_described_weight_find(d, pen_text("%s%s", d->unit[unit].prefix, name + 1))
           : NULL;
-  return weight ? weight->dim[0] : 0;
+  uint64_t dim[PEN_READ_DIMS_MAX];
+  return weight && pen_described_weight_view(weight, 2, dim) ? dim[0] : 0;
 }
 
 /* Finds the logits: by the key, or those that all losses of logits read. */

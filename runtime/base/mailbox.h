@@ -73,7 +73,7 @@ struct pen_mailbox_weight {
   char name[PEN_SHOWN_BYTES];
   uint32_t weight; /* of the plan: the first of its splits */
   uint32_t dim_count;
-  uint64_t dim[PEN_WEIGHT_DIMS_MAX], elements;
+  uint64_t dim[PEN_FILE_DIMS_MAX], elements;
 };
 
 /* A value that a step gives back (model.outputs). */

@@ -15,6 +15,7 @@
 #include "runtime/data/windows.h"
 #include "runtime/storage/checkpoint_load.h"
 #include "runtime/storage/folder_mark.h"
+#include "runtime/storage/initial_weights.h"
 #include "runtime/supervise/binding.h"
 #include "runtime/supervise/monitor.h"
 #include "runtime/supervise/signals.h"
@@ -78,6 +79,8 @@ static void find_start(struct pen_run *run, struct pen_checkpoint_info *found) {
     if (options->checkpoint != NULL) {
       pen_kept_files_open(&run->kept, path, run->plan->config_json, "float32");
     }
+  } else {
+    pen_weights_expect_initial(run->plan);
   }
 }
 

@@ -88,6 +88,7 @@
 enum {
   PEN_DIGEST_BYTES = 32,
   PEN_WEIGHT_DIMS_MAX = 2,
+  PEN_FILE_DIMS_MAX = 4,  /* of a weight in files */
   PEN_INPUT_DIMS_MAX = 4, /* of a sample */
   PEN_PAGE_BYTES = 4096,
   PEN_PROMPTS_MAX = 64, /* texts that a step of generation continues */
@@ -203,7 +204,13 @@ enum pen_share_kind {
 enum { PEN_SHARES_MAX = 16 };
 
 /* CONSTANT: each element is the weight's `deviation`. */
-enum pen_initial { PEN_INITIAL_NORMAL, PEN_INITIAL_ONES, PEN_INITIAL_ZEROS, PEN_INITIAL_CONSTANT };
+enum pen_initial {
+  PEN_INITIAL_NORMAL,
+  PEN_INITIAL_ONES,
+  PEN_INITIAL_ZEROS,
+  PEN_INITIAL_CONSTANT,
+  PEN_INITIAL_GIVEN /* by files alone: a run that starts without them ends */
+};
 
 enum pen_optimizer_kind {
 #define PEN_OPTIMIZER(name, text, moment, second, meaning) PEN_OPTIMIZER_##name,
@@ -297,6 +304,12 @@ static inline uint32_t pen_tensor_count(const struct pen_weight *weight) {
 static inline uint64_t pen_tensor_elements(const struct pen_weight *weight) {
   return pen_tensor_count(weight) * weight->tensor_dim[0] *
          (weight->dim_count > 1 ? weight->tensor_dim[1] : 1);
+}
+
+/* The shape of one of them in files. */
+static inline const uint64_t *pen_file_shape(const struct pen_weight *weight, uint32_t *count) {
+  *count = weight->file_dim_count > 0 ? weight->file_dim_count : weight->dim_count;
+  return weight->file_dim_count > 0 ? weight->file_dim : weight->tensor_dim;
 }
 
 /* The elements of one of them. */

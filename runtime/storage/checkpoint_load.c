@@ -92,8 +92,8 @@ static void expect_tensors(struct pen_safetensors *stored, const struct pen_weig
                            enum pen_checkpoint_tensor part) {
   char name[PEN_STORED_NAME_BYTES];
   for (uint32_t n = 0; n < pen_tensor_count(weight); n++) {
-    pen_safetensors_expect(stored, pen_checkpoint_tensor_name(name, weight, n, part),
-                           weight->dim_count, weight->tensor_dim);
+    pen_safetensors_expect_weight(stored, pen_checkpoint_tensor_name(name, weight, n, part),
+                                  weight);
   }
 }
 
@@ -350,7 +350,7 @@ static void read_part(struct pen_safetensors *stored, const struct pen_manifest 
   for (uint32_t n = 0; !known && n < pen_tensor_count(weight); n++) {
     pen_checkpoint_tensor_name(name, weight, n, part);
     pen_safetensors_read(
-        stored, pen_safetensors_expect(stored, name, weight->dim_count, weight->tensor_dim),
+        stored, pen_safetensors_expect_weight(stored, name, weight),
         all + n * pen_one_tensor_elements(weight), digest);
     pen_manifest_expect(manifest, plan, weight_index, n, part, path, digest);
   }

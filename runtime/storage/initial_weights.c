@@ -68,6 +68,17 @@ static void fill_chunk(const struct pen_loading *to, const struct pen_weight *we
   }
 }
 
+void pen_weights_expect_initial(const struct pen_plan *plan) {
+  for (uint32_t i = 0; i < plan->weight_count; i++) {
+    if (plan->weights[i].initial == PEN_INITIAL_GIVEN) {
+      pen_fail(PEN_EXIT_USAGE,
+               "the weight %s has no initial values, as the description says: train --init PATH "
+               "reads them",
+               plan->weights[i].name);
+    }
+  }
+}
+
 void pen_weights_initial(const struct pen_loading *to, uint64_t seed) {
   for (uint32_t i = 0; i < to->plan->weight_count; i++) {
     const struct pen_weight *weight = &to->plan->weights[i];

@@ -14,6 +14,9 @@
  * are left alone: a new arena has them at zero. */
 void pen_weights_initial(const struct pen_loading *to, uint64_t seed);
 
+/* Fails (PEN_EXIT_USAGE) if a weight of the model has its values from files alone. */
+void pen_weights_expect_initial(const struct pen_plan *plan);
+
 /* Writes the same weights, of the whole model, as a safetensors file, laid out as a checkpoint's
  * model.safetensors: through FILE.tmp and a rename. Memory is bounded whatever the model. Fails
  * with the file's name: PEN_EXIT_CANNOT_CREATE, PEN_EXIT_CANNOT_WRITE; then FILE.tmp is removed,

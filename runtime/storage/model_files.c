@@ -273,7 +273,7 @@ static const struct pen_stored *find(const struct pen_model_files *shards,
     }
     *shard = shard_named(shards, file);
   }
-  return pen_safetensors_expect((*shard)->file, name, weight->dim_count, weight->tensor_dim);
+  return pen_safetensors_expect_weight((*shard)->file, name, weight);
 }
 
 struct pen_model_files *pen_model_files_open(const char *path, const struct pen_plan *plan) {

@@ -18,6 +18,7 @@
 #include "runtime/base/files.h"
 #include "runtime/base/safetensors_header.h"
 #include "runtime/base/text_writer.h"
+#include "runtime/plan/plan.h"
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "tensors are stored in memory order: a little-endian machine is required"
@@ -154,6 +155,14 @@ const struct pen_stored *pen_safetensors_expect(struct pen_safetensors *file, co
   }
   found->checked = 1;
   return found;
+}
+
+const struct pen_stored *pen_safetensors_expect_weight(struct pen_safetensors *file,
+                                                       const char *name,
+                                                       const struct pen_weight *weight) {
+  uint32_t count;
+  const uint64_t *shape = pen_file_shape(weight, &count);
+  return pen_safetensors_expect(file, name, count, shape);
 }
 
 void pen_safetensors_expect_no_more(struct pen_safetensors *const *file, size_t count,

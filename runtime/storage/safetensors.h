@@ -15,6 +15,8 @@
 
 #include "runtime/base/safetensors_header.h"
 
+struct pen_weight; /* runtime/plan/plan.h */
+
 /* Opens a file and checks its whole header: length, JSON, dtypes, shapes, and that the tensors fill
  * the rest of the file without hole, overlap or overflow. Close with pen_safetensors_close(). */
 struct pen_safetensors *pen_safetensors_open(const char *path);
@@ -26,6 +28,11 @@ bool pen_safetensors_has(const struct pen_safetensors *file, const char *name);
  * not of F32, BF16 or F16. */
 const struct pen_stored *pen_safetensors_expect(struct pen_safetensors *file, const char *name,
                                                 uint32_t dim_count, const uint64_t *dim);
+
+/* The same, of a tensor of a weight. */
+const struct pen_stored *pen_safetensors_expect_weight(struct pen_safetensors *file,
+                                                       const char *name,
+                                                       const struct pen_weight *weight);
 
 /* Fails (PEN_EXIT_DATA) if the files hold tensors that were not expected, except those that
  * `passes` takes (null: none): names the first three, and how many there are. */

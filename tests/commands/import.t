@@ -63,6 +63,7 @@ long $cases/models.py:nano --sequence 64 -o long.cfg
 meta $cases/models.py:qwen3 --sequence 16 --meta -o meta.cfg
 large --hf hf/scaled --sequence 16 --meta -o large.cfg
 whole $cases/models.py:nano --sequence 32 --cut h.0,h.1 -o whole.cfg
+named $cases/refused.py:build_flat --sequence 16 --cut first,second -o named.cfg
 no_file absent.py:build --sequence 16 -o no_file.cfg
 no_build $cases/models.py:absent --sequence 16 -o no_build.cfg
 no_sequence $cases/models.py:nano -o no_sequence.cfg
@@ -168,7 +169,20 @@ done)" ""
 is "without a disturbance it is imported" "$(status other_nothing)" 0
 is "the comparison finds each change of a description" "$(cat changes)" "8 changes
 12 changes"
-matches "a model without layers" "$(status no_flat) $(cat no_flat.err)" "65 *no layers: *"
+matches "a model without layers" "$(status no_flat) $(cat no_flat.err)" "65 *no layers: *--cut NAME,...*: some of embed, first, second, head*"
+ok "whose modules --cut names" "$gen" --check named.cfg
+matches "a table of constants stays" "$(cat placed.err)" "*waves is a constant of the module: a weight that stays*"
+ok "files have its shape, and it does not change" "$python" -c '
+import sys, torch
+sys.path.insert(0, sys.argv[1])
+import models
+from safetensors.torch import load_file
+model, saved = models.placed(), load_file("placed.ckpt/latest/model.safetensors")
+made = {name: saved.pop(name) for name in ("table", "blocks.1.table")}
+told = model.load_state_dict(saved, strict=False)
+assert not told.unexpected_keys and set(told.missing_keys) <= {"one", "zero", "blocks.0.frequency"}, told
+assert torch.equal(model.waves, models.placed().waves) and made["table"].shape == (16, 32)' "$cases"
+fails "a run needs its values" 64 "weight waves has no initial values" "$scratch/placed" train --data data.bin --steps 1
 is "nothing is written" "$(ls -d no_* | grep -v '\.err$\|\.out$\|\.status$')" ""
 matches "an exception of the user's" "$(status raises) $(cat raises.err)" "65 *refused.py*ValueError: of the user"
 matches "positions that there are not" "$(status long) $(cat long.err)" "65 *models.py*AssertionError*"

@@ -13,7 +13,6 @@ class Layer(nn.Module):
         self.up, self.down = nn.Linear(WIDTH, WIDTH, bias=False), nn.Linear(WIDTH, WIDTH, bias=False)
         self.register_buffer("count", torch.zeros(()))
         self.row = nn.Parameter(torch.rand(1, WIDTH))
-        self.register_buffer("rising", torch.arange(WIDTH) + 1.0)
 
 
 class Model(nn.Module):
@@ -136,13 +135,53 @@ def heads(layer, x):
 
 
 def scaled(layer, x):
-    #> a constant whose elements differ
-    return layer.up(x) * layer.rising
+    #> a weight, or a constant, of other dims than the last ones of a token
+    return layer.up(x) * torch.linspace(0, 1, x.shape[1])[:, None]
 
 
-def square(layer, x):
-    #> a weight of several dims beside a value
-    return layer.up(x) * layer.row
+def stretched(layer, x):
+    #> a constant has other values in sequences of another length
+    return layer.up(x) + torch.linspace(0, 1, x.shape[1])[:, None] * torch.linspace(1, 2, WIDTH)
+
+
+def gates(layer, x):
+    #> a softmax of other values than the scores of attention
+    return layer.down(layer.up(x).softmax(-1))
+
+
+def over_tokens(layer, x):
+    #> softmax over the tokens or samples
+    return layer.down(x * layer.up(x).softmax(1))
+
+
+def largest(layer, x):
+    #> max over the tokens or samples
+    return layer.down(x + layer.up(x).max(1, keepdim=True).values)
+
+
+def parts_of(layer, x):
+    q = layer.up(x).view(*x.shape[:2], 2, WIDTH // 2).transpose(1, 2)
+    return q, q @ q.transpose(-1, -2), torch.full((x.shape[1], x.shape[1]), float("-inf")).triu(1)
+
+
+def sinks(layer, x):
+    q, scores, mask = parts_of(layer, x)
+    scores = torch.cat((scores + mask, layer.row[:, :2, None, None].expand(len(x), -1, x.shape[1], 1)), -1)
+    #> attention sinks
+    return layer.down(((scores - scores.amax(-1, keepdim=True)).softmax(-1)[..., :-1] @ q).transpose(1, 2).flatten(2))
+
+
+def alibi(layer, x):
+    q, scores, mask = parts_of(layer, x)
+    scores = scores + torch.arange(x.shape[1]) * torch.tensor([0.5, 0.25])[:, None, None] + mask
+    #> scores with a constant bias, as ALiBi's
+    return layer.down((scores.softmax(-1) @ q).transpose(1, 2).flatten(2))
+
+
+def relative(layer, x):
+    q, scores, mask = parts_of(layer, x)
+    #> scores with a bias that depends on values or weights
+    return layer.down((((scores + layer.row[0, (torch.arange(x.shape[1])[:, None] - torch.arange(x.shape[1])).clamp(0, 9)]) + mask).softmax(-1) @ q).transpose(1, 2).flatten(2))
 
 
 def bound(layer, x):
@@ -217,12 +256,13 @@ class Flat(nn.Module):
     def __init__(self):
         super().__init__()
         self.embed, self.head = nn.Embedding(TOKENS, WIDTH), nn.Linear(WIDTH, TOKENS)
+        self.first, self.second = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
 
     def forward(self, tokens):
-        return self.head(self.embed(tokens))
+        return self.head(self.second(self.first(self.embed(tokens)).relu()))
 
 
-FUNCTIONS = (sum_of, several, buffer, noise, custom, branch, number, view, region, stopped, size, twice, part, over_samples, heads, scaled, square, bound, twisted)
+FUNCTIONS = (sum_of, several, buffer, noise, custom, branch, number, view, region, stopped, size, twice, part, over_samples, heads, scaled, stretched, gates, over_tokens, largest, sinks, alibi, relative, bound, twisted)
 CLASSES = (Apart, Unplaced, Valid, Balanced, Squared, Skips)
 for function in FUNCTIONS:
     globals()["build_" + function.__name__] = lambda function=function: Model(function)

@@ -46,10 +46,10 @@ class Use:
 
 
 class Comparison:
-    def __init__(self, step, graphs, program, description, stored, users=None):
-        """`users`: the user's own inputs."""
+    def __init__(self, step, graphs, program, description, stored, users=None, tables=None):
+        """`users`: the user's own inputs. `tables`: constants of the module that are weights of the description."""
         self.step, self.graphs, self.program, self.description, self.users = step, graphs, program, description, users
-        self.weights = dict(step.module.named_parameters(remove_duplicate=False))
+        self.weights = {**dict(step.module.named_parameters(remove_duplicate=False)), **(tables or {})}
         self.stored = {stored(name): weight for name, weight in self.weights.items()}
         self.trained = [parameter for parameter in step.module.parameters() if parameter.requires_grad]
         self.names = {each.key: each.name for each in step.inputs}
@@ -91,7 +91,7 @@ class Comparison:
         outputs = []
         keep = lambda row, made: row == "ROPE_TABLE" or outputs.append(made)
         ours = self.ours(values, keep)
-        is_last = logits is not None and not self.program.losses
+        is_last = logits is not None and self.program.logits is not None and not self.program.losses
         if not is_near(ours, theirs, 1.0) or is_last and not is_near(outputs[-2][0].flatten(), logits.flatten(), 0.0):
             return self.first_difference(graph, values, outputs)
         return self.compare_gradients(theirs, ours)

@@ -184,6 +184,8 @@ def note(imported):
         say(f"the loss is over {imported.fixed_sequence} tokens of a sample: model.sequence stays {imported.fixed_sequence}")
     if imported.counts_padding:
         say("positions count padding tokens, too")
+    for name in imported.tables_read():
+        say(f"{name} is a constant of the module: a weight that stays, which --weights writes and train --init reads")
     for name in imported.unused_inputs():
         say(f"the input {name} is left out: nothing reads it")
     for name in imported.unused():
@@ -224,7 +226,7 @@ def operand_text(operand, number):
 
 def print_units(imported):
     for unit in imported.units:
-        weights = sum(hasattr(operand, "name") and operand.name in imported.tensors for op in unit.ops for operand in op.operands)
+        weights = sum(hasattr(operand, "name") and operand.name in {**imported.tensors, **imported.tables} for op in unit.ops for operand in op.operands)
         print(f"{unit.label or '-'}: {len(unit.ops)} ops, {weights} weights")
     return 0
 

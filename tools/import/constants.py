@@ -7,6 +7,7 @@ from ops import needs
 from refusal import Refused
 
 HIDDEN = -1e4  # a score that is added counts as minus infinity from here on
+OF_OTHER_VALUES = "scores with a constant bias, as ALiBi's; a mask of 0 and minus infinity, or of bool, is taken"
 FREQUENCIES_DIFFER = 3e-7  # units in the last place of f32
 TABLES_DIFFER = 2e-6
 
@@ -16,7 +17,8 @@ def window_of(mask, is_causal, sequence):
     if mask is None:
         return 0 if is_causal else None
     seen = sees(mask)
-    needs(seen is not None and seen.shape[-2:] in ((sequence, sequence), (1, sequence)), "a mask of other values than 0 and minus infinity")
+    needs(seen is not None, OF_OTHER_VALUES)
+    needs(seen.shape[-2:] in ((sequence, sequence), (1, sequence)), "a mask of another shape than (sequence, sequence)")
     seen = seen.expand(*seen.shape[:-2], sequence, sequence).reshape(-1, sequence, sequence)
     needs(torch.equal(seen, seen[:1].expand_as(seen)), "a mask that differs between sequences or heads")
     seen = seen[0] & causal(sequence, sequence) if is_causal else seen[0]

@@ -110,15 +110,15 @@ def starred(name, label):
     return f"{base}.*{name[len(label):]}" if base and number.isdigit() else name
 
 
-def weights_of(units, weight_names, tied, tensors):
-    """The list `weights`, in the order of the ops. `tensors`: by all names."""
+def weights_of(units, weight_names, tied, tensors, tables):
+    """The list `weights`, in the order of the ops. `tensors`: by all names. `tables`: names of those that are constants of the module."""
     groups = {}
     for number, unit in enumerate(units):
         for op in unit.ops:
             for operand in op.operands:
                 if isinstance(operand, Weight):
                     name = weight_names[number, op, operand.name]
-                    groups.setdefault(starred(name, unit.label), []).append((name, tensors[operand.name], usual(op, operand)))
+                    groups.setdefault(starred(name, unit.label), []).append((name, tensors[operand.name], "given" if operand.name in tables else usual(op, operand)))
     entries = []
     for pattern, members in groups.items():
         if tied and pattern == tied[1]:
@@ -148,7 +148,7 @@ def common_initial(tensors, without):
     """What the tensors begin with, or None if they differ by more than chance. `without`: if they have no values."""
     if any(tensor.shape != tensors[0].shape for tensor in tensors):
         return None
-    if tensors[0].is_meta:
+    if tensors[0].is_meta or without == "given":
         return without
     tensors = [tensor.detach() for tensor in tensors]
     first = tensors[0].flatten()[0].item()
@@ -169,8 +169,8 @@ def constant(value):
 
 # ---- the whole ----
 
-def describe(units, names, given, tensors, sequence, source, config=None, loss_of="step", logits=None):
-    """`given`: the inputs of the step. `logits`: what the module gives as such."""
+def describe(units, names, given, tensors, sequence, source, config=None, loss_of="step", logits=None, tables=()):
+    """`given`: the inputs of the step. `logits`: what the module gives as such. `tables`: names of tensors that are constants of the module."""
     operands = [operand for unit in units for op in unit.ops for operand in op.operands]
     read = {data_of(operand) for operand in operands} | {each.key for each in given if each.source}
     starts = Namer(each.name for each in given).name("starts")
@@ -185,7 +185,7 @@ def describe(units, names, given, tensors, sequence, source, config=None, loss_o
         "penstock_model": VERSION, "source": source, "sequence": sequence, **({"loss_of": loss_of} if loss_of != "step" else {}),
         **({"config": config} if config else {}), "inputs": inputs,
         **({"shares": [entry_of_share(name, share, given) for share, name in shares.items()]} if shares else {}),
-        "weights": weights_of(units, names.of_use, names.tied, tensors),
+        "weights": weights_of(units, names.of_use, names.tied, tensors, tables),
         "kinds": kinds, "units": entries_of(units, kind_names), **named,
     }
 

@@ -5,7 +5,9 @@ import torch
 
 from graph import BROADCASTS, CASTS, VIEWS, Call, keeps_values, kind_of, shape_of
 from ops import Weight, needs
+from refusal import path_of
 from steps import Steps
+from tables import table_of, without_equal
 
 # Of each op its result in reverse Polish: arguments by their names, numbers, steps. A step does nothing whose last argument is absent.
 ELEMENTWISE = {
@@ -64,7 +66,7 @@ class Reader:
     """The steps of a node, and of what it reads as far as that has no op of its own: comparisons, and what depends on weights alone."""
 
     def __init__(self, graph):
-        self.graph, self.steps, self.calls = graph, Steps(), []
+        self.graph, self.steps, self.calls, self.reader = graph, Steps(), [], None
 
     def result(self, node):
         """None: the op is not element by element."""
@@ -75,6 +77,7 @@ class Reader:
         if text is None or any(word.islower() and word not in call.value for word in text.split()):
             return None
         call.read.add("reduction")  # losses.py reads it
+        self.reader = self.reader or node
         self.calls.append(call)
         return self.steps.run(text, lambda name: self.argument(call[name]))
 
@@ -90,8 +93,9 @@ class Reader:
         mask = self.graph.mask_of_targets(value)
         if mask is not None:
             return self.steps.operand(mask)
-        if value in self.graph.parameters:
-            return self.steps.operand(Weight(self.graph.parameters[value]))
+        weight = self.weight_of(value)
+        if weight is not None:
+            return self.row(Weight(self.graph.parameters[weight]), shape_of(value))
         if self.graph.is_constant(value):
             return self.number(value)
         if value.meta["val"].dtype == torch.bool or value in self.graph.of_weights:
@@ -101,21 +105,30 @@ class Reader:
         return self.steps.operand(value)
 
     def without_broadcast(self, node):
-        """Axes of 1 that are put in front of a weight, and copies of a value, are nothing."""
-        while True:
-            node = self.graph.strip(node)
-            if self.graph.is_constant(node) or not (kind_of(node) in BROADCASTS or self.is_view_of_weight(node)):
-                return node
-            node = node.args[0]
+        """Copies of a value are nothing."""
+        node = self.graph.strip(node)
+        while not self.graph.is_constant(node) and kind_of(node) in BROADCASTS:
+            node = self.graph.strip(node.args[0])
+        return node
 
-    def is_view_of_weight(self, node):
-        source = self.graph.strip(node.args[0]) if kind_of(node) in VIEWS else None
-        return source is not None and source in self.graph.parameters and shape_of(node)[-1:] == shape_of(source)[-1:]
+    def weight_of(self, node):
+        """The parameter that a node is, whatever its shape; None: it is none."""
+        while node not in self.graph.parameters and not self.graph.is_constant(node) and kind_of(node) in VIEWS:
+            node = self.graph.strip(node.args[0])
+        return node if node in self.graph.parameters else None
+
+    def row(self, weight, shape):
+        needs(self.steps.shapes.setdefault(weight, shape) == shape, "a weight with two shapes")
+        return self.steps.operand(weight)
 
     def number(self, node):
+        """Or a row of a constant."""
         value = self.graph.constant[node]
         first = value.flatten()[:1]
-        needs(value.numel() > 0 and bool((value == first).all()) and bool(torch.isfinite(first)), "a constant whose elements differ, or that is not finite; a number")
+        needs(value.numel() > 0 and bool(torch.isfinite(value).all()), "a constant that is not finite, or has no elements")
+        if not bool((value == first).all()):
+            row = without_equal(value)
+            return self.row(table_of(self.graph, node, row, path_of(self.reader, self.graph.prefix), self.reader), tuple(row.shape))
         known = self.graph.number(node) if value.numel() == 1 and value.dtype != torch.bool else first.item()
         return self.steps.placed(("CONST", float(known)))
 

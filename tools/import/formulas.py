@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from inputs import IGNORED
+from ops import matrix
 
 
 def heads(x, width):
@@ -195,6 +196,7 @@ def units_of(description):
 
 
 IDS = {"EMBEDDING": 0, "CROSS_ENTROPY": 1, "LOGP": 1, "ATTENTION_FULL": 3}  # the operand that reads an input as ids
+MATRICES = dict.fromkeys(("LINEAR", "AFFINE", "EMBEDDING", "POSITION", "TOKEN_LOGP"), 1)  # the operand that is a weight of two extents
 LOSSES = ("CROSS_ENTROPY", "SUM_LOSS")
 
 
@@ -222,6 +224,7 @@ def run(description, weights, inputs, shares, group=1, seen=None):
         local = {taken["name"]: given for taken in kind["takes"]}
         for row, operands, attributes, outputs, *_ in kind["ops"]:
             read = [operand_of(name, prefix, weights, tied, local, shares) for name in operands]
+            read = [of_extents(each, row, place) if each is not None and names_weight(operands[place]) else each for place, each in enumerate(read)]
             for place, name in enumerate(operands):
                 if name in inputs and name not in local:
                     read[place] = inputs[name].long() if IDS.get(row) == place else inputs[name].float().reshape(*inputs[name].shape[:2], -1)
@@ -233,6 +236,15 @@ def run(description, weights, inputs, shares, group=1, seen=None):
                 seen(row, made)
         given = local[kind["gives"][0]] if kind["gives"] else None
     return sum(losses[1:], losses[0])
+
+
+def names_weight(name):
+    return name is not None and name[0] == "."
+
+
+def of_extents(weight, row, place):
+    """A weight as its operand reads it."""
+    return weight.reshape(matrix(weight.shape)) if MATRICES.get(row) == place else weight.flatten()
 
 
 def tokens_of(description, inputs):

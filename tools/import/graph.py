@@ -16,6 +16,7 @@ SAME_IF_SAME_SHAPE = ("view", "reshape", "_unsafe_view", "expand", "slice", "exp
 VIEWS = ("view", "reshape", "_unsafe_view", "unsqueeze", "squeeze", "flatten", "unflatten", "view_as")
 BROADCASTS = ("expand", "expand_as", "broadcast_to")
 SHAPE_ALONE = ("zeros_like", "ones_like", "full_like", "empty_like", "new_zeros", "new_ones", "new_full", "new_empty")
+OF_FIRST = ("type_as", "expand_as", "view_as", "reshape_as")  # of the second value they read the shape or dtype alone
 DROPOUTS = ("dropout", "feature_dropout", "native_dropout")
 OF_DIMS = ("dim", "dims", "dim0", "dim1")
 OF_MACHINES = ("device", "pin_memory", "layout", "memory_format", "non_blocking", "copy", "cudnn_enable", "cudnn_enabled")  # change no value
@@ -99,7 +100,7 @@ class Constants:
         order, todo = {}, [node]
         while todo:
             each = todo[-1]
-            before = [] if each in self.known or kind_of(each) in SHAPE_ALONE else each.all_input_nodes
+            before = [] if each in self.known else reads_of(each)
             missing = [read for read in before if read not in order]
             todo += missing
             if not missing:
@@ -118,7 +119,15 @@ class Constants:
             raise Refused(f"a value that depends on no input cannot be computed: {error}") from None
 
 
+def reads_of(node):
+    """The nodes whose values it depends on."""
+    return [] if kind_of(node) in SHAPE_ALONE else node.all_input_nodes[:1] if kind_of(node) in OF_FIRST else node.all_input_nodes
+
+
 def run_node(node, made):
+    if kind_of(node) in OF_FIRST:
+        like, value = node.meta["val"], made[node.args[0]].to(node.meta["val"].dtype)
+        return value.expand(like.shape) if kind_of(node) == "expand_as" else value.reshape(like.shape)
     if kind_of(node) in SHAPE_ALONE:
         like = node.args[0].meta["val"]
         return node.target(torch.empty(like.shape, dtype=like.dtype), *node.args[1:], **on_cpu(node.kwargs))
@@ -135,6 +144,8 @@ class Graph:
         self.has_tokens = any(each.has_tokens for each in inputs)
         self.exported, self.nodes, self.buffers = exported, list(exported.graph.nodes), buffers
         self.constant, self.parameters, self.inputs, self.refusals = Constants(), {}, {}, []
+        self.buffer_names = {}  # of placeholders
+        self.tables, self.table_names = {}, {}  # the weights that constants become (tables.py), by name; names by the constant's node and its reader
         self.of_weights = set()  # nodes that depend on weights, and on no value
         self.of_inputs = set()  # nodes that depend on inputs, and on no weight
         self.prefix = prefix
@@ -162,6 +173,8 @@ class Graph:
             if node.name in signature.inputs_to_parameters:
                 self.parameters[node] = signature.inputs_to_parameters[node.name].removeprefix(self.prefix)
             elif node.name in buffers:
+                if node.name in signature.inputs_to_buffers:
+                    self.buffer_names[node] = buffers[node.name].removeprefix(self.prefix)
                 if buffers[node.name] not in self.changed.values():
                     self.constant[node] = state[buffers[node.name]]
             elif isinstance(node.meta.get("val"), torch.Tensor):
@@ -173,7 +186,7 @@ class Graph:
         for node in self.nodes:
             if node.op != "call_function" or torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
                 continue
-            if kind_of(node) in SHAPE_ALONE or all(read in self.constant for read in node.all_input_nodes):
+            if all(read in self.constant for read in reads_of(node)):
                 self.constant.nodes.add(node)
             elif all(read in self.constant or read in self.parameters or read in self.of_weights for read in node.all_input_nodes):
                 self.of_weights.add(node)

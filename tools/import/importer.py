@@ -15,6 +15,7 @@ from passes import add_residuals, compare, gather_products
 from program import program_of
 from refusal import Refusal, Refused, in_order
 from scaling import scalings_of
+from tables import begins_with
 from units import name_weights, rename, units_of
 
 BATCHES = (2, 3)
@@ -42,7 +43,7 @@ class Import:
         self.is_compared, self.loss_of = buffers is None, loss_of
         self.groups = [group] if group else range(1, GROUPS_TRIED + 1) if self.is_compared else [1]
         self.scalings = scalings_of(getattr(module, "config", None))
-        self.dropouts, self.graphs, self.programs = [], [], []
+        self.dropouts, self.graphs, self.programs, self.tables = [], [], [], {}
         self.tensors = dict(module.named_parameters(remove_duplicate=False))
         self.shapes = {name: tuple(tensor.shape) for name, tensor in self.tensors.items()}
         self.aliases = {name: [other for other, same in self.tensors.items() if same is tensor] for name, tensor in self.tensors.items()}
@@ -58,6 +59,8 @@ class Import:
         """The program at one size."""
         self.programs.append(program_of(graph, self.scalings, self.shapes, self.loss_of == "step"))
         refuse_if(self.programs[-1].refusals)
+        refuse_if(of_other_sizes(self.programs[-1], self.tables, graph.tables))
+        self.tables = {**graph.tables, **self.tables}  # those of the longer sequences
         if self.buffers is None:
             self.graphs.append(graph)
         else:
@@ -70,7 +73,7 @@ class Import:
         self.program = self.programs[0]
         add_residuals(self.program)
         gather_products(self.program)
-        fuse(self.program, self.shapes, self.cuts)
+        fuse(self.program, {**self.shapes, **{name: tuple(tensor.shape) for name, tensor in self.tables.items()}}, self.cuts)
 
     def find_group(self):
         """The fewest samples together with which the module runs; what is wrong with one sample is said if there are none."""
@@ -87,13 +90,13 @@ class Import:
 
     def divide(self):
         self.units = units_of(self.program, self.cuts)
-        self.names = name_weights(self.units, self.aliases)
+        self.names = name_weights(self.units, {**self.aliases, **{name: [name] for name in self.tables}})
         rename(self.units, self.names, self.stored)
         self.refuse_endings()
 
     def describe(self):
         source = self.source + (f"; the loss is over {self.fixed_sequence} tokens of a sample: model.sequence stays so" if self.fixed_sequence else "")
-        description = describe(self.units, self.names, self.step.inputs, self.tensors, self.sequence, source, self.config, self.loss_of, self.program.logits)
+        description = describe(self.units, self.names, self.step.inputs, {**self.tensors, **self.tables}, self.sequence, source, self.config, self.loss_of, self.program.logits, self.tables)
         self.text = text_of(description)
 
     def check(self):
@@ -110,7 +113,7 @@ class Import:
 
     def compare(self, seeds=SEEDS):
         graphs = self.graphs[:1] if self.fixed_sequence else self.graphs
-        refuse_if(Comparison(self.step, graphs, self.program, json.loads(self.text), self.stored, self.users).refusals(seeds))
+        refuse_if(Comparison(self.step, graphs, self.program, json.loads(self.text), self.stored, self.users, self.tables).refusals(seeds))
 
     def compare_with_drawn_buffers(self):
         """Float buffers of one number, as a factor or an epsilon, become other numbers, in the module and in what is written of it: a 0 or 1 hides
@@ -123,7 +126,7 @@ class Import:
         drawn = {name: torch.full_like(buffer, float(buffer.flatten()[0]) * 1.25 + 0.2 + 0.1 * float(torch.rand((), generator=generator))) for name, buffer in numbers.items()}
         with values_of(numbers, drawn):
             try:
-                other.programs, graphs, other.graphs = [], self.graphs, []
+                other.programs, graphs, other.graphs, other.tables = [], self.graphs, [], {}
                 for graph in graphs:
                     other.read(graph.with_buffers(drawn))
                 other.join()
@@ -144,7 +147,7 @@ class Import:
                     if isinstance(operand, Weight):
                         name = self.names.of_use[number, op, operand.name]
                         if not self.names.tied or name != self.names.tied[1]:
-                            found[name] = self.tensors[operand.name]
+                            found[name] = self.tables[operand.name] if operand.name in self.tables else self.tensors[operand.name]
         return list(found.items())
 
     def frozen(self):
@@ -156,6 +159,10 @@ class Import:
         refuse_if(Refusal(None, f"{name} is frozen, but not {other}, which ends with that name")
                   for name in self.frozen() for other in trained if other.endswith(name))
 
+    def tables_read(self):
+        """Names of the weights that are constants of the module."""
+        return [name for name, tensor in self.weights() if not isinstance(tensor, torch.nn.Parameter)]
+
     def unused_inputs(self):
         """Names of inputs that data need not have."""
         read = {data_of(operand) for op in self.program.ops for operand in op.operands}
@@ -164,6 +171,14 @@ class Import:
     def unused(self):
         used = {id(tensor) for _, tensor in self.weights()}
         return [name for name, tensor in self.step.module.named_parameters() if id(tensor) not in used]
+
+
+def of_other_sizes(program, longer, shorter):
+    """Refusals of constants that are no part of those of longer sequences."""
+    for op in program.ops:
+        for operand in op.operands:
+            if isinstance(operand, Weight) and operand.name in shorter and operand.name in longer and not begins_with(longer[operand.name], shorter[operand.name]):
+                yield Refusal(op.place, "the graph depends on batch or sequence: a constant has other values in sequences of another length")
 
 
 @contextlib.contextmanager

@@ -10,10 +10,12 @@ import constants
 from graph import kind_of, shape_of
 from inputs import IGNORED
 from losses import NONE
-from ops import HEADS_FIRST, HEADS_TRANSPOSED, Data, Output, Table, Value, Weight, needs, plain
+from ops import HEADS_FIRST, HEADS_TRANSPOSED, Data, Output, Table, Value, Weight, matrix, needs, plain
+from tables import without_equal
 
 F32_EPSILON = torch.finfo(torch.float32).eps
 MASKS_TRIED = 4
+LENGTH_LEAST = (1e-16, 1e-8)  # where it counts, elements are below 1e-8
 
 
 def operands_of(maker, **given):
@@ -54,10 +56,22 @@ def norm(maker):
     weights = [name for name in (".gain", ".bias") if name in maker.bound]
     needs(x.last_is_last and tuple(maker.call.value.get("normalized_shape", [width])) == (width,),
           "a norm over another dim than the last")
+    of_width = {} if width == x.output.width else {"width": width}
+    if weights == [".gain"] and maker.weight_shape(".gain") != (width,):
+        return with_gain(maker, x, of_width)
     for name in weights:
         needs(maker.weight_shape(name) == (width,), f"a {name[1:]} that is not as long as the last dim")
-    said = {} if weights or width == x.output.width else {"width": width}
-    return replace(x, output=maker.add(operands_of(maker), {**maker.attributes(), **said}))
+    return replace(x, output=maker.add(operands_of(maker), {**maker.attributes(), **({} if weights else of_width)}))
+
+
+def with_gain(maker, x, of_width):
+    """A gain of more than the last dim, as one of each head, is a factor behind the norm."""
+    said = maker.attributes()
+    offset = said.pop("offset", 0)
+    check_row(maker, maker.weight_shape(".gain"), x)
+    made = maker.add([x.output], {**said, **of_width}, widths=[x.output.width])
+    program = [["CONST", offset], ["ADD", 1, 4], ["MUL", 0, 5]] if offset else [["MUL", 0, 1]]
+    return replace(x, output=maker.add([made, maker.weight(".gain")], {"program": program}, row="POINTWISE", widths=[x.output.width]))
 
 
 def length_one(maker):
@@ -67,6 +81,18 @@ def length_one(maker):
     said = {} if width == x.output.width else {"width": width}
     made = maker.add([x.output], {"epsilon": maker.bound["#epsilon"] / width, **said}, widths=[x.output.width])
     return replace(x, output=maker.add([made], {"factor": width ** -0.5}, row="SCALE", widths=[x.output.width]))
+
+
+def normalized(maker):
+    """x over its length, which is at least a small number: over the root of the sum of squares and that number's square, as far as f32 can tell."""
+    least = maker.bound.get("#least", 0.0)
+    needs(least == 0 or LENGTH_LEAST[0] <= least <= LENGTH_LEAST[1], f"a length of at least {least:g}, of a part of a token; at least {LENGTH_LEAST[0]:g} to {LENGTH_LEAST[1]:g}, it is taken")
+    maker.bound["#epsilon"] = least * least
+    return length_one(maker)
+
+
+def has_heads(bound):
+    return len(shape_of(bound["x"])) > 3
 
 
 def elementwise(maker):
@@ -109,7 +135,7 @@ def pointwise(maker):
         needs(value.repeat == 1 and (value.lies_like(first) and value.spread == first.spread if value.logical == maker.shape else first.is_plain and is_column(maker, value)), "values of different shapes")
     for weight in steps.operands:
         if isinstance(weight, Weight):
-            check_row(maker, maker.weight_shapes[weight.name], first)
+            check_row(maker, steps.shapes[weight], first)
     steps.operands = [values[each].output if each in values else each for each in steps.operands]
     needs(steps.fits(first.output.width, maker.weight_shapes), "weights, or values of one element for each token, that one program cannot have")
     made = maker.add(steps.operands, {"program": steps.program()}, widths=[first.output.width])
@@ -129,7 +155,7 @@ def sum_of_tokens(maker, value):
     """GROUP_SUM of a value that is due."""
     if not value.is_due:
         return value
-    needs(value.spread * maker.graph.batch == maker.graph.group * maker.count_of(value), "a sum of one sample, where the loss takes several together (--loss-group)")
+    needs(value.spread == maker.graph.group * (1 if value.output.of_samples else maker.graph.sequence), "a sum of one sample, where the loss takes several together (--loss-group)")
     return replace(value, output=maker.add([value.output], {}, row="GROUP_SUM", widths=[1]), is_due=False)
 
 
@@ -161,6 +187,15 @@ def over_tokens(maker, x):
     return Value(x.output, maker.shape, tuple(range(len(maker.shape))), spread=spread, is_due=True)
 
 
+def over_samples(maker, x):
+    """A sum of one element of each sample over those that the loss takes together."""
+    group, first = maker.graph.group, maker.graph.batch // maker.graph.group
+    if math.prod(maker.shape) == maker.graph.batch:
+        return plain(x.output, maker.shape)
+    needs(group > 1 and x.shape == (first, group) and maker.shape in ((first,), (first, 1)), "a sum over samples, as a loss that balances a batch has; of a group of samples (--loss-group)")
+    return Value(x.output, maker.shape, tuple(range(len(maker.shape))), spread=group, is_due=True)
+
+
 def is_column(maker, value):
     """One element for each token, or for each sample."""
     count = len(maker.shape)
@@ -170,8 +205,22 @@ def is_column(maker, value):
 
 
 def check_row(maker, shape, first):
-    needs(len(shape) < 2, "a weight of several dims beside a value")
-    needs(shape in ((), (1,)) or shape == maker.shape[-1:] and first.last_is_last, "a weight that is not as long as the last dim")
+    """A weight beside a value: one number, or as long as the last dims of each token, in memory as there."""
+    axes, wide = covered(shape, first), wide_axes(first)
+    needs(axes is not None and axes == wide[len(wide) - len(axes):] and math.prod(shape) <= first.output.width,
+          "a weight, or a constant, of other dims than the last ones of a token; a table of positions that is added is taken")
+
+
+def wide_axes(value):
+    return [axis for axis, extent in enumerate(value.shape) if extent > 1]
+
+
+def covered(shape, value):
+    """Along which axes of a value's memory what has that shape beside it differs, in the order of the shape; None: it does not fit."""
+    extents = (1,) * (len(value.logical) - len(shape)) + tuple(shape)
+    if len(extents) != len(value.dims) or value.repeat != 1 or any(extent not in (1, whole) for extent, whole in zip(extents, value.logical)):
+        return None
+    return [axis for dim, extent in zip(value.dims, extents) if extent > 1 for axis in dim if value.shape[axis] > 1]
 
 
 def of_row(maker, read=None):
@@ -180,6 +229,8 @@ def of_row(maker, read=None):
     is_one = x.is_plain and x.output.width == 1
     if is_one and not x.output.of_samples and maker.pattern.row == "ROW_MEAN" and x.shape[:2] == maker.graph.tokens and maker.call["dim"] in (1 - len(x.shape), [1 - len(x.shape)]):
         return pooled(maker)
+    if maker.pattern.row == "ROW_SUM" and not read and x.output.of_samples and x.is_plain and x.output.width == 1 and x.spread == 1:
+        return over_samples(maker, x)
     if maker.pattern.row == "ROW_SUM" and not read and (x.spread > 1 or is_one):
         return over_tokens(maker, x) if math.prod(maker.shape) < maker.count_of(x) else plain(x.output, maker.shape)
     needs(x.spread == 1 and x.is_plain and x.shape[-1] == x.output.width, f"{maker.pattern.row} of another part than all elements of a token")
@@ -203,13 +254,51 @@ def length(maker):
     return replace(total, output=maker.add([total.output], {"program": [["SQRT", 0]]}, row="POINTWISE", widths=[1]))
 
 
+def variance(maker):
+    """Of all elements of a token, or its root: the mean of the squares of what is left without the mean, over one less where that is said."""
+    x, call = maker.value("x"), maker.call
+    said = call["correction"] if "correction" in call.value else call["unbiased"]
+    less = 1 if said is None else int(said)
+    squares = maker.add([x.output, of_row(maker).output], {"program": [["SUB", 0, 1], ["SQUARE", 4]]}, row="POINTWISE", widths=[x.output.width])
+    total, count = of_row(maker, squares), maker.graph.strip(maker.bound["x"]).meta["val"].shape[-1]
+    needs(less < count, f"a variance of {count} elements over {less} less")
+    steps = ([["CONST", count / (count - less)], ["MUL", 0, 4]] if less else []) + ([["SQRT", 5 if less else 0]] if kind_of(call.node) == "std" else [])
+    return replace(total, output=maker.add([total.output], {"program": steps}, row="POINTWISE", widths=[1])) if steps else total
+
+
 def division(maker):
     return elementwise_of(maker, {"factor": 1 / maker.bound["#divisor"]})
 
 
 def bias(maker):
-    """A vector, or a row for each position, where there are as many as tokens."""
-    return rows(maker) if len(maker.weight_shape(".bias")) < 2 else position(maker, ".bias")
+    """A vector, or one of several dims, as long as each token or parts of it; or a row for each position, where there are as many as tokens."""
+    x, shape = maker.value("x"), maker.weight_shape(".bias")
+    if len(shape) < 2:
+        return rows(maker)
+    needs(x.logical == maker.shape, "values of different shapes")
+    if covered(shape, x) == wide_axes(x)[1:] and maker.graph.has_tokens and x.shape[:2] == maker.graph.tokens:
+        return position(maker, ".bias")
+    check_row(maker, shape, x)
+    return replace(x, output=maker.add([x.output, maker.weight(".bias")], {}, widths=[x.output.width]))
+
+
+def positions(maker):
+    """A constant that is added: a row of each position, which is a weight that stays; or a row for all tokens, or one number."""
+    x, value = maker.value("x"), maker.constant("@rows").float()
+    needs(x.logical == maker.shape and x.repeat == 1, "values of different shapes")
+    row = without_equal(value)
+    if bool((value == value.flatten()[0]).all()):
+        program = [["CONST", float(value.flatten()[0])], ["ADD", 0, 4]]
+        return replace(x, output=maker.add([x.output], {"program": program}, row="POINTWISE", widths=[x.output.width]))
+    if covered(tuple(row.shape), x) != wide_axes(x)[1:] or not maker.graph.has_tokens or x.shape[:2] != maker.graph.tokens:
+        check_row(maker, tuple(row.shape), x)
+        return replace(x, output=maker.add([x.output, maker.table("@rows", row)], {}, row="BIAS", widths=[x.output.width]))
+    return replace(x, output=maker.add([x.output, maker.table("@rows", row.reshape(maker.graph.sequence, -1)), Data("starts")], {}, widths=[x.output.width]))
+
+
+def is_table(bound):
+    """A constant of several values."""
+    return math.prod(shape_of(bound["@rows"])) > 1 and bound["@rows"].meta["val"].dtype.is_floating_point
 
 
 def embedding(maker):
@@ -221,12 +310,12 @@ def embedding(maker):
 
 def position(maker, name=".table"):
     """A table's row of each token's position, or one row, added."""
-    x, shape = maker.value("x"), maker.weight_shape(name)
-    needs(x.is_plain and x.shape == maker.shape and x.shape[:2] == (maker.graph.batch, maker.graph.sequence), "positions of another value than (batch, sequence, width)")
-    needs(len(shape) == 2, "a table of positions that has not two dims")
+    x, shape = maker.value("x"), matrix(maker.weight_shape(name))
+    needs(x.logical == maker.shape and x.repeat == 1 and x.shape[:2] == maker.graph.tokens, "positions of another value than (batch, sequence, width)")
+    needs(shape, "a table of positions that has not two dims, extents of 1 left out")
     offset, is_one = offset_of(maker, shape[0])
     said = {**({"sequence": 1} if is_one else {}), **({"offset": offset} if offset else {})}
-    return plain(maker.add([x.output, maker.weight(name), *([] if is_one else [Data("starts")])], said, row="POSITION"), maker.shape)
+    return replace(x, output=maker.add([x.output, maker.weight(name), *([] if is_one else [Data("starts")])], said, row="POSITION", widths=[x.output.width]))
 
 
 def offset_of(maker, rows):
@@ -235,7 +324,7 @@ def offset_of(maker, rows):
     if "#row" in bound:
         return bound["#row"] % rows, True
     if "@positions" not in bound:
-        count = next((shape_of(call.node)[-2] for call in maker.calls if kind_of(call.node) == "slice"), rows)
+        count = next((matrix(shape_of(call.node))[0] for call in maker.calls if kind_of(call.node) == "slice"), rows)
         return bound.get("#first", 0) % rows, count == 1
     ids = maker.constant("@positions")
     first = int(ids.flatten()[0])
@@ -302,8 +391,9 @@ def attention(maker):
     needs(k.repeat == v.repeat and heads == kv_heads * k.repeat * grouped, "heads that keys and values do not divide")
     attributes = {"heads": heads, "kv_heads": kv_heads, "head_dim": head_dim, **({"cap": maker.bound["#cap"]} if "#cap" in maker.bound else {})}
     read = [scaled_query(maker, q, head_dim, fused), k.output, v.output]
-    if "%mask" in maker.bound:
-        read.append(Data(key_mask(maker, fused and maker.call.value["is_causal"])))
+    said = next((name for name in ("%mask", "%shown", "%hidden") if name in maker.bound), None)
+    if said:
+        read.append(Data(key_mask(maker, said, fused and maker.call.value["is_causal"])))
         return replace(q, output=maker.add(read, attributes, row="ATTENTION_FULL"))
     window = constants.window_of(*masks_of(maker, fused), maker.graph.sequence)
     if window is None:
@@ -327,9 +417,11 @@ def repeated(maker):
     return replace(x, repeat=times)
 
 
-def key_mask(maker, is_causal):
-    """The input that is not 0 where its mask lets all queries see a key: found by values."""
-    graph, node = maker.graph, maker.bound["%mask"]
+def key_mask(maker, said, is_causal):
+    """The input that is not 0 where its mask lets all queries see a key: found by values. `said`: what the mask is called in the expression."""
+    graph, node, others = maker.graph, maker.bound[said], ["@mask", "@hidden", "@shown", "@factor"]
+    is_causal = is_causal or any(name in maker.bound for name in others)
+    check_least(maker)
     before = graph.inputs_before(node)
     needs(len(before) == 1 and not is_causal, "a mask of several inputs, or a causal one besides; of keys alone, or causal")
     each = graph.input[before[0]]
@@ -339,15 +431,21 @@ def key_mask(maker, is_causal):
         shown = torch.randint(0, 2, graph.tokens, generator=generator)
         shown[:, 0], shown[:, 1] = 1, 0
         found.append(constants.is_mask_of_keys(graph.run_of_inputs(node, {each.key: shown.to(each.dtype)}), shown.bool()))
-    needs("hidden" not in found or len(set(found)) > 1, f"{each.name} is true where a key is hidden: give an input that is true where it is seen, and its complement here")
-    needs(set(found) == {"seen"}, f"a mask of {each.name} that is no mask of keys, the same for all queries and heads")
+    wanted = "hidden" if said == "%hidden" else "seen"
+    needs("hidden" not in found or len(set(found)) > 1 or wanted == "hidden", f"{each.name} is true where a key is hidden: give an input that is true where it is seen, and its complement here")
+    needs(set(found) == {wanted}, f"a mask of {each.name} that is no mask of keys, the same for all queries and heads")
     return each.key
+
+
+def check_least(maker):
+    least = maker.bound.get("#least", constants.HIDDEN)
+    needs(least <= constants.HIDDEN, f"scores of {least} where a query does not see a key; minus infinity")
 
 
 def masks_of(maker, fused):
     """A mask of (sequence, sequence), true or 0 where a query sees a key, or None; and whether it is said to be causal besides."""
     bound, causal = maker.bound, fused and maker.call.value["is_causal"]
-    needs(bound.get("#least", constants.HIDDEN) <= constants.HIDDEN, f"scores of {bound.get('#least')} where a query does not see a key; minus infinity")
+    check_least(maker)
     masks = [~maker.constant("@hidden").bool()] if "@hidden" in bound else []
     masks += [maker.constant(name) for name in ("@mask", "@shown") if name in bound]
     masks += [maker.constant("@factor") != 0] if "@factor" in bound else []
@@ -356,7 +454,7 @@ def masks_of(maker, fused):
     if len(masks) < 2:
         return masks[0] if masks else None, causal
     seen = [constants.sees(mask) for mask in masks]  # eager GPT-2 of transformers 4 has both
-    needs(all(each is not None for each in seen), "a mask of other values than 0 and minus infinity")
+    needs(all(each is not None for each in seen), constants.OF_OTHER_VALUES)
     return seen[0] & seen[1], causal
 
 
@@ -391,7 +489,7 @@ def cross_entropy(maker):
     """Of all targets, or the loss of each one."""
     logits, key = logits_of(maker), targets_of(maker)
     ignored, smoothing = maker.bound["#ignored"], maker.bound.get("#smoothing", 0.0)
-    needs(ignored < 0, f"ignore_index = {ignored}: a number below 0, which is no token")
+    needs(ignored < 0, f"ignore_index = {ignored}: a number below 0, as -100, which is no token, and which data have")
     needs(maker.program.ignored.setdefault(key, ignored) == ignored, f"ignore_index = {ignored}, but {maker.program.ignored[key]} before")
     if maker.bound["#reduction"] == NONE or smoothing:
         return each_loss(maker, logits, key, smoothing)

@@ -107,7 +107,8 @@ class Step(torch.nn.Module):
         self.module, self.loss, self.group = module, loss, 1  # `group`: samples that the loss takes together
         parameters = inspect.signature(module.forward).parameters
         self.options = {"use_cache": False} if "use_cache" in parameters else {}
-        names = [name for name, parameter in parameters.items() if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)]
+        names = [name for name, parameter in parameters.items() if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+                 and (inputs is not None or parameter.default in (parameter.empty, None))]  # a parameter with a value of its own is no input
         if inputs is not None:
             self.inputs, self.passed = inputs, [each.name for each in inputs if each.name in names or self.takes(each.name, parameters)]
             return

@@ -117,6 +117,14 @@ def of_dims(value, shape, dims):
     return replace(value, shape=tuple(shape), axes=tuple(chain(*dims)), counts=() if all(count == 1 for count in counts) else counts)
 
 
+def matrix(shape):
+    """A weight's shape as an operand of two extents reads it, extents of 1 left out; None: it is no matrix."""
+    wide = tuple(extent for extent in shape if extent > 1)
+    if len(shape) == 2:
+        return tuple(shape)
+    return (1,) * (2 - len(wide)) + wide if len(shape) > 1 and len(wide) <= 2 else None
+
+
 def plain(output, shape):
     return Value(output, tuple(shape), tuple(range(len(shape))))
 

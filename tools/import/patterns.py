@@ -7,6 +7,7 @@ from typing import Callable
 
 import layout
 import parts
+from constants import OF_OTHER_VALUES
 from inputs import IGNORED
 from match import Either, Every, Leading, Pairs, Part, Trailing, Word
 
@@ -32,6 +33,10 @@ NORMED = Either(
 
 SQUARES = ("add", ("sum", SQUARE, {"dim": -1, "keepdim": True, "dtype": "_"}), "#epsilon")
 OF_LENGTH_ONE = Either(("mul", "x", Either(("rsqrt", SQUARES), ("pow", SQUARES, -0.5))), ("div", "x", Either(("sqrt", SQUARES), ("pow", SQUARES, 0.5))))
+
+LENGTH = ("linalg_vector_norm|norm", "x", 2, {"dim": -1, "keepdim": True})
+AT_LEAST = ("clamp_min|clamp", LENGTH, "#least")
+NORMALIZED = ("div", "x", Either(LENGTH, AT_LEAST, ("expand_as|expand", Either(LENGTH, AT_LEAST), "_")))
 
 # ---- activations ----
 TANH_PART = ("mul", ("add", "x", ("mul", ("pow", "x", 3), 0.044715)), 0.7978845608)
@@ -99,12 +104,19 @@ SCALED_PRODUCT = ("bmm", ("mul", "q", "#scale"), "k")  # of nn.MultiheadAttentio
 ADDED = ("baddbmm", Either("@mask", "%mask"), Either(("mul", "q", "#scale"), "q"), "k")
 PLAIN_SCORES = Either(("mul", PRODUCT, "#scale"), ("div", PRODUCT, "#divisor"), SCALED_PRODUCT, ("baddbmm", "@zeros", "q", "k", {"beta": "_", "alpha": "#scale"}), PRODUCT)
 SCORES = Either(("mul", ("tanh", ("div", PLAIN_SCORES, "#cap")), "#cap"), PLAIN_SCORES)
-HIDDEN = Either(("masked_fill", SCORES, "@hidden", "#least"), ("where", "@shown", SCORES, "#least"), ("add", ("mul", SCORES, "@factor"), "@mask"))
+HIDDEN = Either(("masked_fill", SCORES, Either("@hidden", "%hidden"), "#least"), ("where", Either("@shown", "%shown"), SCORES, "#least"), ("add", ("mul", SCORES, "@factor"), "@mask"))
 OF_HEADS = ("add", ("reshape|view|_unsafe_view", SCORES, "_"), Either("@mask", "%mask"))  # of batch and heads as two dims, where the products have one
 MASKED = Either(ADDED, ("add", SCORES, Either("@mask", "%mask")), OF_HEADS, ("reshape|view|_unsafe_view", OF_HEADS, "_"), ("add", HIDDEN, "@mask"), HIDDEN, SCORES)
 ATTENTION = ("matmul|bmm", ("softmax", MASKED, -1, {"dtype": "_"}), "v")
 FUSED_ATTENTION = ("scaled_dot_product_attention", "q", "k", "v",
                    {"attn_mask": Either("@mask?", "%mask"), "is_causal": "_", "scale": "#scale?", "enable_gqa": "_"})
+
+# ---- log-probabilities ----
+LOG_SOFTMAX = ("log_softmax", "logits", -1, {"dtype": "_"})
+LOG_PROBABILITIES = Either(LOG_SOFTMAX, ("view|reshape|_unsafe_view", LOG_SOFTMAX, "_"), ("flatten", LOG_SOFTMAX, "_", "_"),
+                           ("transpose", LOG_SOFTMAX, -1, -2), ("transpose", LOG_SOFTMAX, -2, -1), ("permute", LOG_SOFTMAX, [0, 2, 1]))
+PICKED = ("gather", "logits", -1, "ids")
+LOG_SUM = ("logsumexp", "logits", [-1], {"keepdim": "_"})
 
 # ---- keys and values that several heads read ----
 REPEATED = Either(("reshape|view|_unsafe_view", ("expand", ("unsqueeze", "x", "_"), "_"), "_"), ("repeat_interleave", "x", "_", "_"))
@@ -112,7 +124,7 @@ REPEATED = Either(("reshape|view|_unsafe_view", ("expand", ("unsqueeze", "x", "_
 # ---- products ----
 TRANSPOSED = Either(("t|numpy_T", ".w"), ("transpose", ".w", "_", "_"), ("permute", ".w", [1, 0]))
 
-FIRST_ROWS = ("slice", Either(".table", ("unsqueeze", ".table", -2)), {"dim": -2, "start": "#first?", "end": "_"})
+FIRST_ROWS = ("slice", Either(".table", ("unsqueeze", ".table", -2)), {"dim": Either(-2, -3), "start": "#first?", "end": "_"})
 PARTS_MOST = 16  # that are joined
 
 PATTERNS = (
@@ -120,6 +132,7 @@ PATTERNS = (
     Pattern("POSITION", ("add", "x", ("embedding", ".table", "@positions", "#padding")), "x .table", layout.position),
     Pattern("POSITION", ("add", "x", Either(FIRST_ROWS, ("unsqueeze", FIRST_ROWS, -2), ("unsqueeze", ".table", -2))), "x .table", layout.position),
     Pattern("POSITION", ("add", "x", ("select", ".table", {"dim": -2, "index": "#row"})), "x .table", layout.position),
+    Pattern("POSITION", ("add", "x", "@rows"), "x .table", layout.positions, when=layout.is_table),
     Pattern("LINEAR", ("linear", "x", ".w", ".bias?"), "x .w", layout.product),
     Pattern("LINEAR", ("matmul|mm", "x", TRANSPOSED), "x .w", layout.product),
     Pattern("AFFINE", ("addmm", ".bias", "x", ".w"), "x .w .bias -", layout.rows),
@@ -128,6 +141,7 @@ PATTERNS = (
     Pattern("RMSNORM", ("mul", NORMED, ("add", ".gain", "#offset")), "x .gain", layout.norm, "epsilon offset"),
     Pattern("RMSNORM", NORMED, "x .gain", layout.norm, "epsilon"),
     Pattern("RMSNORM", OF_LENGTH_ONE, "x", layout.length_one),
+    Pattern("RMSNORM", NORMALIZED, "x", layout.normalized, when=layout.has_heads),
     Pattern("RMSNORM", ("rms_norm", "x", "_", ".gain?", "#epsilon?"), "x .gain", layout.norm, "epsilon", {"epsilon": layout.F32_EPSILON}),
     Pattern("LAYERNORM", ("layer_norm", "x", "_", ".gain?", ".bias?", "#epsilon"), "x .gain .bias", layout.norm, "epsilon"),
     Pattern("ROPE", ROTATED, "x", layout.rotation),
@@ -149,17 +163,39 @@ PATTERNS = (
     Pattern("BIAS", ("add", "x", ".bias"), "x .bias", layout.bias),
     Pattern("ADD", ("add", "x", "y"), "x y", layout.elementwise, when=layout.have_one_shape),
     Pattern("ROW_MEAN", ("mean", "x", {"dim": -1, "keepdim": "_", "dtype": "_"}), "x", layout.of_row),
+    Pattern("ROW_MEAN", ("var|std", "x", -1, {"keepdim": "_"}), "x", layout.variance),
     Pattern("ROW_SUM", ("linalg_vector_norm|norm", "x", 2, {"dim": -1, "keepdim": "_"}), "x", layout.length),
     Pattern("SUM_TOKENS", ("sum|mean", "x", {"dim": Either(-2, -3, -4), "keepdim": "_", "dtype": "_"}), "x", layout.pooled),
     Pattern("ROW_SUM", ("sum", "x", {"dim": -1, "keepdim": "_", "dtype": "_"}), "x", layout.of_row),
     Pattern("", REPEATED, "x", layout.repeated),
     Pattern("CROSS_ENTROPY", ("cross_entropy_loss", "logits", "targets", {"reduction": "#reduction", "ignore_index": "#ignored", "label_smoothing": "#smoothing"}),
             "logits targets", layout.cross_entropy),
-    Pattern("CROSS_ENTROPY", ("nll_loss|nll_loss_nd", ("log_softmax", "logits", -1, {"dtype": "_"}), "targets",
+    Pattern("CROSS_ENTROPY", ("nll_loss|nll_loss_nd", LOG_PROBABILITIES, "targets",
                               {"reduction": "#reduction", "ignore_index": "#ignored"}), "logits targets", layout.cross_entropy),
-    Pattern("LOGP", ("gather", ("log_softmax", "logits", -1, {"dtype": "_"}), -1, "ids"), "logits ids", layout.gathered),
+    Pattern("LOGP", ("gather", LOG_SOFTMAX, -1, "ids"), "logits ids", layout.gathered),
+    Pattern("LOGP", ("sub", Either(PICKED, ("squeeze", PICKED, -1)), LOG_SUM), "logits ids", layout.gathered),
     Pattern("POINTWISE", ("ne|not_equal", "ids", float(IGNORED)), "ids", layout.counts, when=layout.are_ids),
-    Pattern("LOGP", ("logsumexp", "logits", [-1], {"keepdim": "_"}), "logits", layout.log_sum),
+    Pattern("LOGP", LOG_SUM, "logits", layout.log_sum),
+)
+
+# ---- what has no row: the reason, and the expression whose other nodes it stands for ----
+OF_CONSTANTS = Either(("add", SCORES, "@bias"), ("baddbmm", "@bias", Either(("mul", "q", "#scale"), "q"), "k"))
+BIASED = Either(("add", SCORES, "bias"), ("baddbmm", "bias", Either(("mul", "q", "#scale"), "q"), "k"))
+WITH_SINKS = ("cat", [Either(SCORES, ("add", SCORES, Either("@mask", "%mask"))), "_"], -1)
+
+
+def probabilities(scores):
+    """Behind what users do to them before values are multiplied."""
+    found = ("softmax", Either(scores, ("sub", scores, "_"), ("add", scores, Either("@mask", "%mask")), ("masked_fill", scores, "_", "_")), -1, {"dtype": "_"})
+    return Either(found, ("slice", found, {"dim": -1, "start": "_", "end": "_"}))
+
+
+WITHOUT_ROW = (
+    (("matmul|bmm", probabilities(WITH_SINKS), "v"), "attention sinks: a score beside those of the keys; Penstock's attention has those of keys alone"),
+    (("matmul|bmm", probabilities(OF_CONSTANTS), "v"), OF_OTHER_VALUES),
+    (("matmul|bmm", probabilities(BIASED), "v"), "scores with a bias that depends on values or weights, as relative positions have; rotary positions, or a table that is added to the tokens, are taken"),
+    (("scaled_dot_product_attention", "q", "k", "v", {"attn_mask": "bias", "dropout_p": "_", "is_causal": "_", "scale": "#scale?", "enable_gqa": "_"}),
+     "scores with a bias that depends on values or weights, as relative positions have; rotary positions, or a table that is added to the tokens, are taken"),
 )
 
 POINTWISE = Pattern("POINTWISE", None, "", layout.pointwise)  # of nodes that elementwise.py reads

@@ -1,5 +1,7 @@
 """program.py: the forward ops of a graph: which pattern each node is the last one of, which of these the loss needs, and their ops in order."""
 import math
+from collections import ChainMap
+from collections.abc import Mapping
 
 import torch
 
@@ -10,8 +12,9 @@ from inputs import OF_VALUES
 from layout import counts
 from losses import append_losses, is_usual, terms_of
 from ops import Data, Op, Output, Program, Weight, needs, plain
-from patterns import BY_KIND, POINTWISE
-from refusal import Refusal, Refused, in_order, place_of
+from patterns import BY_KIND, POINTWISE, WITHOUT_ROW
+from refusal import Refusal, Refused, in_order, path_of, place_of
+from tables import table_of
 from views import view_of
 
 RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")  # which PyTorch takes for random, for the sake of dropout
@@ -20,10 +23,13 @@ REASONS = {
     "wrap_with_set_grad_enabled": "a region without gradients",
     "wrap_with_autocast": "a region of autocast; model.dtype says which dtype Penstock computes in",
     "detach": "a value without its gradient",
-    **dict.fromkeys(("log_softmax", "softmax", "kl_div"), "log-probabilities of a whole vocabulary, as a teacher's; of given tokens, by log_softmax and gather, they are taken"),
+    **dict.fromkeys(("log_softmax", "kl_div"), "log-probabilities of a whole vocabulary, as a teacher's; of given tokens, by log_softmax and gather, they are taken"),
+    "softmax": "a softmax of other values than the scores of attention, as of gates or of a whole vocabulary",
+    **dict.fromkeys(("max", "amax", "min", "amin", "max_pool1d", "adaptive_max_pool1d"), "the largest or least of several values; the sum or mean over tokens, or of all elements of one, is taken"),
     **dict.fromkeys(("matmul", "mm", "bmm", "einsum"), "a product of two values other than attention, as a contrastive loss has, of samples with each other"),
     **dict.fromkeys(("select_scatter", "slice_scatter", "index_put", "copy", "fill"), "a write through a view"),
 }
+OF_ONE_DIM = ("softmax", "log_softmax", "max", "amax", "min", "amin")
 
 
 class Match:
@@ -56,12 +62,26 @@ def patterns_of(graph, node):
             yield Match(pattern.make, list(values), pattern, found)
 
 
+class TableShapes(Mapping):
+    def __init__(self, tables):
+        self.tables = tables
+
+    def __getitem__(self, name):
+        return tuple(self.tables[name].shape)
+
+    def __iter__(self):
+        return iter(self.tables)
+
+    def __len__(self):
+        return len(self.tables)
+
+
 class Maker:
     """What the functions of layout.py ask of a match, and where they add ops."""
 
     def __init__(self, graph, program, matches, scalings, shapes):
         self.graph, self.program, self.values, self.matches, self.splits = graph, program, program.values, matches, {}
-        self.scalings, self.weight_shapes = scalings, shapes
+        self.scalings, self.weight_shapes = scalings, ChainMap(shapes, TableShapes(graph.tables))
         self.without_weights = {}  # ops that the user's code may have several times: once is enough
         self.shapes = {}  # of what a node sums
 
@@ -109,6 +129,10 @@ class Maker:
     def weight_shape(self, name):
         return self.weight_shapes[self.bound[name]]
 
+    def table(self, name, value):
+        """The weight that a constant of several values is."""
+        return table_of(self.graph, self.bound[name], value, path_of(self.node, self.graph.prefix), self.node)
+
     def constant(self, name):
         return self.graph.constant[self.bound[name]]
 
@@ -139,12 +163,6 @@ class Maker:
         return Output(op)
 
 
-def path_of(node, prefix):
-    """The module that runs a node."""
-    stack = list((node.meta.get("nn_module_stack") or {}).values())
-    return stack[-1][0].removeprefix(prefix) if stack else ""
-
-
 def reason_of(graph, node):
     """Why a node that the loss needs has no op."""
     if node in graph.inputs:
@@ -158,9 +176,27 @@ def reason_of(graph, node):
     if graph.is_constant(node):
         return "a value that depends on no input"
     name = kind_of(node)
+    if name in OF_ONE_DIM and is_of_tokens(graph, node):
+        return f"{name} over the tokens or samples; over tokens the sum and the mean are taken, and the softmax of attention"
     if name == "slice" and Call(node).value["step"] != 1:
         return "every second sample or token; an input of 1 and -1 as a factor, and view(-1, 2).sum(-1), says which is which (--loss-group)"
     return REASONS.get(name, f"Penstock has no operation for {'aten.' if hasattr(node.target, '_schema') else ''}{name}")
+
+
+def is_of_tokens(graph, node):
+    """Whether an op of one dim is over one of tokens or samples."""
+    dim, rank = Call(node).value.get("dim"), len(shape_of(graph.strip(node.args[0])) or ())
+    dim = dim[0] if isinstance(dim, list) and len(dim) == 1 else dim
+    return isinstance(dim, int) and rank + dim < (2 if graph.has_tokens else 1)
+
+
+def without_row(graph, node):
+    """(the reason, what it reads) of an expression that is known to have no row; None: the node is the last one of none."""
+    for expression, reason in WITHOUT_ROW:
+        found = match(graph, expression, node, Found()) if kind_of(node) else None
+        if found is not None:
+            return reason, [value for name, value in found.bound.items() if name in "qkv"]
+    return None
 
 
 def place_within(graph, node):
@@ -187,8 +223,8 @@ def needed(graph, roots):
         if found is None and kind_of(node) == "getitem":
             todo.append((node.args[0], reader))
         elif found is None:
-            refusals[node] = Refusal(place_within(graph, node) or place_of(node) or place_of(reader), reason_of(graph, node))
-            before = [] if graph.is_constant(node) else node.all_input_nodes
+            reason, before = without_row(graph, node) or (reason_of(graph, node), [] if graph.is_constant(node) else node.all_input_nodes)
+            refusals[node] = Refusal(place_within(graph, node) or place_of(node) or place_of(reader), reason)
             todo += [(graph.strip(read), node) for read in before if computes(graph, graph.strip(read))]
         else:
             matches[node] = found

@@ -62,6 +62,12 @@ def place_of(node):
     return innermost(FRAME.findall(node.meta.get("stack_trace") or ""))
 
 
+def path_of(node, prefix):
+    """The module that runs a node."""
+    stack = list((node.meta.get("nn_module_stack") or {}).values())
+    return stack[-1][0].removeprefix(prefix) if stack else ""
+
+
 def in_order(refusals):
     """Each of them once."""
     return list(dict.fromkeys(refusals))

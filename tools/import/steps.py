@@ -1,4 +1,6 @@
 """steps.py: programs of POINTWISE (docs/contracts.md, "Descriptions") while they are made."""
+import math
+
 from ops import Data, Output, Weight
 
 STEPS_MOST, OPERANDS_MOST, WEIGHTS_MOST, COLUMNS_MOST = 32, 4, 2, 2
@@ -23,6 +25,7 @@ class Steps:
 
     def __init__(self):
         self.operands, self.steps = [], []
+        self.shapes = {}  # of weights, as they stand beside values
 
     def operand(self, operand):
         if operand not in self.operands:
@@ -73,6 +76,6 @@ class Steps:
         """Whether one op may have this program, of values of that width. `shapes`: of the weights."""
         weights = [each for each in self.operands if isinstance(each, Weight)]
         columns = [each for each in self.operands if isinstance(each, (Data, Output)) and each.width != width]
-        extents = {shapes[weight.name][-1:] or (1,) for weight in weights}
+        extents = {(math.prod(shapes[weight.name]),) for weight in weights}
         few = len(self.steps) <= STEPS_MOST and len(self.operands) <= OPERANDS_MOST and len(weights) <= WEIGHTS_MOST and len(columns) <= COLUMNS_MOST
         return few and len(extents) <= 1 and (not columns or extents <= {(width,)})

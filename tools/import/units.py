@@ -6,8 +6,10 @@ from dataclasses import dataclass
 
 from ops import Op, Output, Weight
 from refusal import Refusal, Refused
+from tables import ROOT
 
 NUMBERED = re.compile(r"((?:[^.]+\.)*?\d+)(?:\.|$)")
+NAMES_MOST = 12  # of modules, in a message
 
 
 @dataclass
@@ -98,11 +100,21 @@ def boundaries(ops, segments):
     return places
 
 
+def without_layers(ops, cuts):
+    """What to say where no op is of a layer: which modules there are."""
+    if cuts:
+        return f"no layers: --cut {','.join(cuts)}: no module of these names reads a weight"
+    paths = [path for op in ops for path in [op.path, *(operand.name.rpartition(".")[0] for operand in op.operands if isinstance(operand, Weight))]]
+    first = list(dict.fromkeys(path.partition(".")[0] for path in paths if path and path != ROOT))
+    return ("no layers: no module has a number in its path, as those of an nn.ModuleList have; --cut NAME,... says at which modules units begin"
+            + (f": some of {', '.join(first[:NAMES_MOST])}{', ...' if len(first) > NAMES_MOST else ''}" if first else ""))
+
+
 def units_of(program, cuts):
     ops = program.ops
     segments = segments_of(ops, cuts)
     if not any(segment.label for segment in segments):
-        raise Refused([Refusal(None, "no layers: no module has a number in its path, as those of an nn.ModuleList have")])
+        raise Refused([Refusal(None, without_layers(ops, cuts))])
     places = [0, *boundaries(ops, segments), len(ops)]
     units = [Unit(segment.label, ops[first:past]) for segment, first, past in zip(segments, places, places[1:])]
     for unit, before, place in zip(units[1:], units, places[1:]):
