@@ -135,6 +135,7 @@ class Graph:
         self.has_tokens = any(each.has_tokens for each in inputs)
         self.exported, self.nodes, self.buffers = exported, list(exported.graph.nodes), buffers
         self.constant, self.parameters, self.inputs, self.refusals = Constants(), {}, {}, []
+        self.names_of_buffers = {}
         self.of_weights = set()  # nodes that depend on weights, and on no value
         self.of_inputs = set()  # nodes that depend on inputs, and on no weight
         self.prefix = prefix
@@ -162,6 +163,7 @@ class Graph:
             if node.name in signature.inputs_to_parameters:
                 self.parameters[node] = signature.inputs_to_parameters[node.name].removeprefix(self.prefix)
             elif node.name in buffers:
+                self.names_of_buffers[node] = buffers[node.name].removeprefix(self.prefix)
                 if buffers[node.name] not in self.changed.values():
                     self.constant[node] = state[buffers[node.name]]
             elif isinstance(node.meta.get("val"), torch.Tensor):
@@ -222,6 +224,15 @@ class Graph:
         while kind_of(node) in BROADCASTS and shape_of(node)[-1:] == shape_of(node.args[0]):
             node = self.strip(node.args[0])
         return self.parameters.get(node)
+
+    def parameter_or_buffer(self, node):
+        """Its name, also behind views."""
+        while isinstance(node, torch.fx.Node) and kind_of(node) in (*VIEWS, *CASTS, *NO_OPS):
+            node = node.args[0]
+        return self.parameters.get(node) or self.names_of_buffers.get(node)
+
+    def is_zeros(self, node):
+        return self.is_constant(node) and not bool(self.constant[node].any())
 
     def is_constant(self, node):
         return isinstance(node, torch.fx.Node) and node in self.constant

@@ -3,7 +3,7 @@ of theirs has their bits; and the comparison of two sizes."""
 from ops import Output, Table, Weight
 from refusal import Refusal
 
-PRODUCTS = {"LINEAR": 2, "AFFINE": 3}  # the operand that is added
+PRODUCTS = {"LINEAR": 2, "AFFINE": 3, "MOE": 6}  # the operand that is added
 BEFORE_ATTENTION = ("BIAS", "RMSNORM", "LAYERNORM", "ROPE", "ROPE_PART", "SCALE")
 
 
@@ -23,7 +23,7 @@ def is_product(output, readers):
 
 def join(program, add, product):
     other = add.operands[1] if add.operands[0] == product else add.operands[0]
-    add.row, add.path = product.op.row, product.op.path
+    add.row, add.path, add.attributes = product.op.row, product.op.path, product.op.attributes
     add.operands = product.op.operands[: PRODUCTS[add.row]] + [other]
     program.ops.remove(product.op)
 

@@ -51,7 +51,7 @@ def patterns_of(graph, node):
         found = match(graph, pattern.expression, node, Found())
         if found is not None and pattern.when(found.bound):
             values = (value for name, value in found.bound.items()
-                      if name[0] not in ".#@%" and (graph.ids_of(value) if name in ("ids", "targets") else graph.input_of(value)) is None)
+                      if name[0] not in ".#@%&$" and (graph.ids_of(value) if name in ("ids", "targets") else graph.input_of(value)) is None)
             yield Match(pattern.make, list(values), pattern, found)
 
 
@@ -104,6 +104,11 @@ class Maker:
 
     def weight(self, name):
         return Weight(self.bound[name])
+
+    def stack(self, name, stack):
+        """A weight that is made of the module's."""
+        self.program.stacks[name] = stack
+        return Weight(name)
 
     def weight_shape(self, name):
         return self.weight_shapes[self.bound[name]]
