@@ -14,6 +14,7 @@
 #include "gen/families/language.h"
 #include "gen/model/append.h"
 #include "gen/model/builder.h"
+#include "gen/model/experts.h"
 #include "gen/model/op_signature.h"
 #include "gen/model/outputs.h"
 #include "gen/topology/message.h"
@@ -48,7 +49,22 @@ static struct pen_step_sizes sizes_of(const struct pen_graph *graph, bool of_sam
 
 /* ---- operands ---- */
 
-static uint32_t weight_value(struct block_ops *e, const char *suffix) {
+/* A stack of experts, or the bias of their router, begins as the description says. */
+static uint32_t experts_weight(struct block_ops *e, const struct pen_described_weight *weight,
+                               const char *name) {
+  const bool is_stack = weight->dim_count > 1;
+  const uint32_t value =
+      is_stack ? pen_graph_stack(e->graph, name, (int64_t)weight->dim[1], (int64_t)weight->dim[2],
+                                 weight->deviation)
+               : pen_graph_router_bias(e->graph, name);
+  struct pen_weight *made = &e->graph->weight[e->graph->value[value].weight];
+  made->initial = weight->initial;
+  made->deviation = weight->deviation;
+  return value;
+}
+
+static uint32_t weight_value(struct block_ops *e, const struct pen_kind_op *op, int k) {
+  const char *suffix = op->operand[k].weight;
   const struct pen_description *d = e->block->kind->description;
   const char *name = pen_text("%s%s", e->prefix, suffix);
   const struct pen_described_weight *weight = pen_described_weight_find(d, name);
@@ -57,6 +73,8 @@ static uint32_t weight_value(struct block_ops *e, const char *suffix) {
   const uint32_t known = pen_weight_of_block(e->graph, tensor);
   const int64_t rows = (int64_t)weight->dim[0], columns = (int64_t)weight->dim[1];
   if (known != PEN_NONE) return known;
+  if (op->row->appended == PEN_APPENDED_EXPERTS && weight->dim_count != 2)
+    return experts_weight(e, weight, tensor);
   return is_other_name ? pen_graph_tied_weight(e->graph, tensor, rows, columns)
                        : pen_graph_weight(e->graph, tensor, rows, columns, weight->initial,
                                           weight->deviation);
@@ -117,7 +135,7 @@ static uint32_t input_value(struct block_ops *e, const struct pen_kind_op *op, i
   switch (operand->source) {
     case PEN_OPERAND_VALUE: return e->value[operand->value];
     case PEN_OPERAND_CONSTANT: return constant_value(e, operand->value);
-    case PEN_OPERAND_WEIGHT: return weight_value(e, operand->weight);
+    case PEN_OPERAND_WEIGHT: return weight_value(e, op, k);
     case PEN_OPERAND_INPUT: return data_value(e, operand);
     case PEN_OPERAND_SHARE: return pen_share_of(e->graph, data_value(e, operand));
     case PEN_OPERAND_NAMED_SHARE: return pen_op_share(e->graph, operand->input);
@@ -223,6 +241,17 @@ static void append_attention(struct block_ops *e, struct sized_op *sized) {
   memcpy(made->real, sized->real, sizeof made->real);
 }
 
+/* Its sizes are settings (gen/topology/described_experts.h). */
+static void append_experts(struct block_ops *e, const struct pen_kind_op *op) {
+  enum { X, ROUTER, BIAS, GATE, UP, DOWN, ADDEND, READS };
+  uint32_t input[READS];
+  for (int k = 0; k < READS; k++) input[k] = input_value(e, op, k);
+  const struct pen_expert_weights weights = {input[ROUTER], input[BIAS], input[GATE], input[UP],
+                                             input[DOWN]};
+  e->value[op->first_output] =
+      pen_op_experts(e->graph, op->from->output[0], input[X], &weights, input[ADDEND]);
+}
+
 /* One of the losses that have shares of their own; the last op is the last of them. */
 static void append_loss(struct block_ops *e, struct sized_op *sized) {
   const struct pen_kind *kind = e->block->kind;
@@ -300,6 +329,10 @@ static void append_op(struct block_ops *e, const struct pen_kind_op *op) {
     input_value(e, op, 1); /* the weights are in the order of the ops */
     return;
   }
+  if (op->row->appended == PEN_APPENDED_EXPERTS) {
+    append_experts(e, op);
+    return;
+  }
   struct sized_op sized = size_op(e, op);
   if (op->row->appended == PEN_APPENDED_TOKEN_LOGP)
     append_token_logp(e, op, sized.input[0], sized.input[1], sized.input[2]);
@@ -357,7 +390,7 @@ static void add_weights(struct block_ops *e, const struct pen_description *d) {
       const struct pen_kind_operand *operand = &e->block->kind->op[i].operand[k];
       if (operand->source == PEN_OPERAND_WEIGHT &&
           (!d->tied || strcmp(pen_text("%s%s", e->prefix, operand->weight), d->tied->tied) != 0))
-        weight_value(e, operand->weight);
+        weight_value(e, &e->block->kind->op[i], k);
     }
 }
 

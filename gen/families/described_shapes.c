@@ -4,6 +4,8 @@
  * elements then, so that no row of an op can hold parts of two tokens. */
 #include "gen/families/described_shapes.h"
 
+#include <string.h>
+
 #include "gen/base/arena.h"
 #include "gen/families/described_inputs.h"
 #include "gen/families/described_pointwise.h"
@@ -11,6 +13,21 @@
 
 #define FAIL(kind, op, ...) \
   pen_description_fail((kind)->description, (kind)->from, (op)->from, __VA_ARGS__)
+
+/* A name with a `*` is that of a stack of experts, which is a matrix of each. */
+static void check_stack(const struct pen_kind *kind, const struct pen_kind_op *op, int k,
+                        const struct pen_described_weight *weight) {
+  const char *star = strchr(op->operand[k].weight, '*');
+  const bool is_of_experts = pen_signature_of(op->row->kind)->operand[k].extent_count == 3;
+  if (is_of_experts == (star && star == strrchr(star, '*')) &&
+      is_of_experts == (weight->dim_count == 3) && is_of_experts == (star != NULL))
+    return;
+  FAIL(kind, op, "%s: operand %s: %s", op->operand[k].weight,
+       pen_signature_of(op->row->kind)->operand[k].name,
+       is_of_experts ? "a matrix of each expert: of three extents, the first how many, with one * "
+                       "in its name in place of an expert's number"
+                     : "of one or two extents, without * in its name");
+}
 
 static struct pen_read_shape shape_of(const struct pen_kind *kind, const struct pen_kind_op *op,
                                       int k, const char *prefix) {
@@ -26,6 +43,7 @@ static struct pen_read_shape shape_of(const struct pen_kind *kind, const struct 
   if (!weight)
     FAIL(kind, op, "%s: operand %s: there is no such weight; one of the list weights", name,
          pen_signature_of(op->row->kind)->operand[k].name);
+  check_stack(kind, op, k, weight);
   shape.dim_count = weight->dim_count;
   for (uint32_t e = 0; e < weight->dim_count; e++) {
     shape.dim[e] = weight->dim[e];

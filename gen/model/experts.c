@@ -98,7 +98,7 @@ static struct routed route(struct pen_graph *graph, uint32_t x,
   const struct pen_topology *t = graph->topology;
   struct routed r = {.x = x,
                      .rows = graph->rows,
-                     .width = t->model_hidden,
+                     .width = (int64_t)graph->value[x].elements / graph->rows,
                      .part = pen_slice_rows(t, graph->rows),
                      .choices = t->model_experts_per_token,
                      .runs = graph->rows / t->sequence,

@@ -28,6 +28,7 @@
 
 enum {
   WEIGHTS_MAX = 16384,
+  WEIGHT_DIMS = 3,
   LAYERS_MAX = 8192,
   FORWARD_OPS_MAX = 1 << 20,
   SEQUENCE_MAX = 1 << 20,
@@ -121,6 +122,7 @@ static struct pen_described_weight read_weight(const struct pen_description *d, 
                                                const json_t *from) {
   const char *place = pen_text("weights[%zu]", index);
   struct pen_described_weight weight = {0};
+  uint64_t elements = 1ULL << ELEMENTS_BITS;
   pen_description_keys(d->path, place, pen_description_object(d->path, place, from),
                        "name shape initial tied");
   const json_t *shape = json_object_get(from, "shape"), *tied = json_object_get(from, "tied");
@@ -128,13 +130,14 @@ static struct pen_described_weight read_weight(const struct pen_description *d, 
                                      json_object_get(from, "name"), OF_WEIGHTS, false);
   const char *extents = pen_text("%s.shape", place);
   weight.dim_count = (uint32_t)json_array_size(shape);
-  if (weight.dim_count < 1 || weight.dim_count > 2)
-    pen_description_fail_at(d->path, extents, shape, "a list of one or two extents");
+  if (weight.dim_count < 1 || weight.dim_count > WEIGHT_DIMS)
+    pen_description_fail_at(d->path, extents, shape, "a list of one to three extents");
   for (uint32_t k = 0; k < weight.dim_count; k++)
     weight.dim[k] = pen_description_count(d->path, pen_text("%s[%u]", extents, k),
                                           json_array_get(shape, k), 1, PEN_DESCRIBED_EXTENT_MAX);
-  if (weight.dim_count == 2 && weight.dim[0] > (1ULL << ELEMENTS_BITS) / weight.dim[1])
-    pen_description_fail_at(d->path, extents, shape, "at most 2^40 elements");
+  for (uint32_t k = 0; k < weight.dim_count; k++)
+    if ((elements /= weight.dim[k]) == 0)
+      pen_description_fail_at(d->path, extents, shape, "at most 2^40 elements");
   read_initial(d, pen_text("%s.initial", place), json_object_get(from, "initial"), &weight);
   if (tied)
     weight.tied = pen_description_name(d->path, pen_text("%s.tied", place), tied,
@@ -193,7 +196,7 @@ static const char **read_names(const struct pen_description *d, const char *plac
     const json_t *one = json_array_get(list, i);
     if (may_be_absent && json_is_null(one)) continue;
     name[i] = pen_description_name(d->path, pen_text("%s[%zu]", place, i), one,
-                                   PEN_DESCRIBED_NAME_BYTES, false);
+                                   may_be_absent ? OF_WEIGHTS : PEN_DESCRIBED_NAME_BYTES, false);
   }
   return name;
 }

@@ -66,10 +66,11 @@ struct pen_described_share {
 
 /* A weight, or one of each layer. */
 struct pen_described_weight {
-  const char *name; /* "h.*.ln_1.weight": * is the number of a layer */
+  const char *name; /* "h.*.ln_1.weight": * is the number of a layer; of three dims the last one is
+                       that of an expert */
   const char *tied; /* its other name, by which the head reads it; null: none */
   uint32_t dim_count;
-  uint64_t dim[2];
+  uint64_t dim[3]; /* of three, a matrix of each expert: the first is how many */
   uint8_t initial; /* enum pen_initial */
   double deviation;
 };
@@ -136,6 +137,8 @@ struct pen_description {
   struct pen_described_unit *unit;
   size_t input_count, share_count, weight_count, kind_count, unit_count;
   uint32_t layer_count;
+  const struct pen_described_op **experts; /* [layer_count] its MOE; null: it has none. Set by
+                                              gen/topology/described_experts.c */
   const char *logits;                      /* the value that the key names; null: none */
   struct pen_described_texts texts;        /* set by gen/topology/description_texts.c */
   const struct pen_described_weight *tied; /* the weight with two names; null: none */

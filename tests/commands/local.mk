@@ -26,6 +26,7 @@ COMMAND_TESTS = \
   %reldir%/deb.t \
   %reldir%/default_cut.t \
   %reldir%/described.t \
+  %reldir%/described_experts.t \
   %reldir%/dispatch.t \
   %reldir%/diverged.t \
   %reldir%/ends.t \
