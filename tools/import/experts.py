@@ -5,6 +5,7 @@ import torch
 
 from graph import shape_of
 from ops import Stack, Weight, needs, plain
+from refusal import Refusal
 
 EPSILON_MOST = 1e-12  # beside a sum of scores: below it, f32 does not show which one it is
 PARTS = ("gate", "up")  # of a stack that has both
@@ -94,3 +95,21 @@ def attributes_of(maker, experts):
         needs(shape_of(bound["$groups"])[-1] * groups == experts, "groups of other than the router's scores")
         said.update({"groups": groups, "best_groups": bound["#best_groups"]} if groups > 1 else {})
     return said
+
+
+def refusals_of_experts(units, tensors):
+    """A description has one kind of experts, and at most one block of them in a layer."""
+    known = [(unit, op, (op.attributes, [tuple(tensors[operand.name].shape) for operand in op.operands if isinstance(operand, Weight)]))
+             for unit in units for op in unit.ops if op.row == "MOE"]
+    for number, (unit, op, kind) in enumerate(known):
+        if not unit.label:
+            yield Refusal(op.place, "experts outside the layers")
+        elif number and known[number - 1][0] is unit:
+            yield Refusal(op.place, "several blocks of experts in a layer")
+        elif kind != known[0][2]:
+            yield Refusal(op.place, f"other experts, or another router, than in {known[0][0].label}: {said(kind)}; there {said(known[0][2])}")
+
+
+def said(kind):
+    attributes, shapes = kind
+    return ", ".join([f"{shapes[-1][0]} of {shapes[-1][2]} by {shapes[-1][1]}", *(f"{name} {value:g}" for name, value in attributes.items())])

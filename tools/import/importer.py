@@ -7,6 +7,7 @@ import torch
 
 from check import SEEDS, Comparison
 from describe import describe, text_of
+from experts import refusals_of_experts
 from fuse import fuse
 from losses import data_of, share_losses
 from module import Step, UsersError, export, run_once
@@ -91,6 +92,7 @@ class Import:
         self.names = name_weights(self.units, self.aliases)
         rename(self.units, self.names, self.stored)
         self.refuse_endings()
+        refuse_if(refusals_of_experts(self.units, self.tensors))
 
     def add_stacks(self):
         """Weights that are made of the module's tensors, which nothing else reads."""

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from graph import BROADCASTS, Call, kind_of
+from graph import BROADCASTS, Call, kind_of, shape_of
 
 COMMUTATIVE = ("add", "mul")
 NUMBERS_DIFFER = 1e-6
@@ -183,7 +183,9 @@ def match_name(graph, name, value, found):
 def is_same(graph, one, other):
     if isinstance(one, torch.fx.Node) and one is not other and graph.is_constant(one) and graph.is_constant(other):
         return torch.equal(graph.constant[one], graph.constant[other])
-    return one is other or (not isinstance(one, torch.fx.Node) and one == other)
+    if isinstance(one, torch.fx.Node) and isinstance(other, torch.fx.Node):
+        return one is other or shape_of(one) == shape_of(other) and graph.without_views(one) is graph.without_views(other)
+    return one == other
 
 
 def match_part(graph, part, value, found):
@@ -239,11 +241,12 @@ def match_terms(graph, terms, value, found):
     """Zeros, with which a loop begins, are no term."""
     left, listed = [value], []
     while left:
-        value = graph.strip(left.pop())
+        value = left.pop()
+        value = graph.strip(value) if isinstance(value, torch.fx.Node) else value
         call = Call(value) if kind_of(value) == "add" and not graph.is_constant(value) else None
-        if call is not None and call["alpha"] == 1 and isinstance(call["other"], torch.fx.Node):
+        if call is not None and call["alpha"] == 1:
             found = found.with_call(call)
-            left += [call["self"], call["other"]]
+            left += [each for each in (call["self"], call["other"]) if each != 0]
         elif not graph.is_zeros(value):
             found = match(graph, terms.term, value, found)
             if found is None:

@@ -19,8 +19,11 @@ REASONS = {
     "wrap_with_set_grad_enabled": "a region without gradients",
     "wrap_with_autocast": "a region of autocast; model.dtype says which dtype Penstock computes in",
     "detach": "a value without its gradient",
-    **dict.fromkeys(("log_softmax", "softmax", "kl_div"), "log-probabilities of a whole vocabulary, as a teacher's; of given tokens, by log_softmax and gather, they are taken"),
+    "softmax": "a softmax of other scores than attention's, or a router's; log-probabilities of a whole vocabulary, as a teacher's, are not taken",
+    **dict.fromkeys(("log_softmax", "kl_div"), "log-probabilities of a whole vocabulary, as a teacher's; of given tokens, by log_softmax and gather, they are taken"),
     **dict.fromkeys(("matmul", "mm", "bmm", "einsum"), "a product of two values other than attention, as a contrastive loss has, of samples with each other"),
+    "topk": "a choice of the greatest that is no router of experts as MOE's",
+    "index": "parts that values choose, which are no experts' matrices as MOE's",
     **dict.fromkeys(("select_scatter", "slice_scatter", "index_put", "copy", "fill"), "a write through a view"),
 }
 
@@ -33,9 +36,10 @@ class Match:
 
 
 def find(graph, node):
-    """The first pattern that reads all arguments; else as an element-wise op; else the first one, which is refused for what it does not read."""
+    """The first pattern that reads all arguments; else as an element-wise op; else the first one, which is refused for what it does not read. So is
+    a block of experts, of whose last node there is nothing else."""
     matches = list(patterns_of(graph, node))
-    complete = next((each for each in matches if not any(unread(each))), None)
+    complete = next((each for each in matches if each.pattern.row == "MOE" or not any(unread(each))), None)
     if complete is None:
         known = steps_of(graph, node)
         if known:
