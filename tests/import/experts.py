@@ -165,9 +165,9 @@ def with_gelu(layer, x):
 def of_best_groups(layer, x):
     """Groups by their best expert."""
     scores = layer.router(x).sigmoid()
-    #> Penstock has no operation for aten.amax
     groups = scores.unflatten(-1, (4, -1)).amax(-1).topk(2).indices
     kept = torch.zeros_like(scores[..., :4]).scatter(-1, groups, 1.0)[..., None].expand(*x.shape[:2], 4, 2).flatten(-2)
+    #> a choice of the greatest that is no router of experts as MOE's
     best, ids = scores.masked_fill(kept == 0, float("-inf")).topk(CHOICES)
     return by_mask_of(layer, x, best, ids)
 
