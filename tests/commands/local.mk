@@ -48,6 +48,7 @@ COMMAND_TESTS = \
   %reldir%/hosts.t \
   %reldir%/hosts_bench.t \
   %reldir%/import.t \
+  %reldir%/import_experts.t \
   %reldir%/indexed_files.t \
   %reldir%/inputs.t \
   %reldir%/input_files.t \

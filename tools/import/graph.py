@@ -236,6 +236,15 @@ class Graph:
             node = self.strip(node.args[0])
         return self.parameters.get(node)
 
+    def parameter_or_buffer(self, node):
+        """Its name, also behind views."""
+        while isinstance(node, torch.fx.Node) and kind_of(node) in (*VIEWS, *CASTS, *NO_OPS):
+            node = node.args[0]
+        return self.parameters.get(node) or self.buffer_names.get(node)
+
+    def is_zeros(self, node):
+        return self.is_constant(node) and not bool(self.constant[node].any())
+
     def is_constant(self, node):
         return isinstance(node, torch.fx.Node) and node in self.constant
 

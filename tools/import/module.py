@@ -232,6 +232,20 @@ def whole_stacks():
 
 
 @contextlib.contextmanager
+def products_of_experts(step):
+    """Modules of transformers multiply each token with copies of its experts' matrices, which depends on no count of tokens."""
+    configs = {id(config): config for module in step.modules() if hasattr(config := getattr(module, "config", None), "_experts_implementation")}
+    kept = {key: config._experts_implementation for key, config in configs.items()}
+    for config in configs.values():
+        config._experts_implementation = "batched_mm"
+    try:
+        yield
+    finally:
+        for key, config in configs.items():
+            config._experts_implementation = kept[key]
+
+
+@contextlib.contextmanager
 def without_memory():
     """On the device meta torch.tensor() of a number is torch.full(), which keeps the number in the graph; and torch.autocast, which older versions
     refuse there, is that of the CPU."""
@@ -266,7 +280,7 @@ def export(step, batch, sequence, noted, buffers):
     """The Graph at that size. `buffers`: of a module without memory; none: it has its own."""
     custom = []
     try:
-        with without_dropout(noted), without_custom_gradients(custom), whole_stacks(), without_memory(), contextlib.redirect_stderr(io.StringIO()):
+        with without_dropout(noted), without_custom_gradients(custom), whole_stacks(), without_memory(), products_of_experts(step), contextlib.redirect_stderr(io.StringIO()):
             exported = torch.export.export(step, example(step.inputs, batch, sequence, device_of(step)), strict=False)
             if changes_in_place(exported):
                 exported = exported.run_decompositions({})
