@@ -274,10 +274,16 @@ static void append_attention(struct block_ops *e, struct sized_op *sized) {
 /* Its sizes are settings (gen/topology/described_experts.h). */
 static void append_experts(struct block_ops *e, const struct pen_kind_op *op) {
   enum { X, ROUTER, BIAS, GATE, UP, DOWN, ADDEND, READS };
-  uint32_t input[READS];
-  for (int k = 0; k < READS; k++) input[k] = input_value(e, op, k);
-  const struct pen_expert_weights weights = {input[ROUTER], input[BIAS], input[GATE], input[UP],
-                                             input[DOWN]};
+  const char *router = op->operand[ROUTER].weight;
+  uint32_t input[READS], counts = PEN_NONE;
+  for (int k = 0; k < READS; k++) {
+    input[k] = input_value(e, op, k);
+    if (k == BIAS)
+      counts = pen_graph_router_counts(
+          e->graph, pen_text("%s%.*s", e->prefix, (int)pen_module_bytes(router), router));
+  }
+  const struct pen_expert_weights weights = {input[ROUTER], input[BIAS], counts,
+                                             input[GATE],   input[UP],   input[DOWN]};
   e->value[op->first_output] =
       pen_op_experts(e->graph, op->from->output[0], input[X], &weights, input[ADDEND]);
 }

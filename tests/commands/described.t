@@ -188,7 +188,7 @@ nano|s/"\.ln_2\.weight"/".ln_1.weight"/|: weight h.0.ln_1.weight: one op reads i
 llama|s/"prefix": "model.layers."/"prefix": "model.layers"/|: units?1?.prefix = "model.layers": nothing, or a text that ends with a point
 llama|s/\["k", "table", "starts"\]/["k", "v", "starts"]/|: unit layer, op 6, ROPE: v: operand table: a constant, which ROPE_TABLE makes
 llama|s/\["logits", "targets", "targets.share"\]/["n", "targets", "targets.share"]/|: unit head, op 2, CROSS_ENTROPY: n: operand logits: what a LINEAR without addend makes
-llama|s/"lm_head.weight", "shape": \[200, 32\]/"lm_head.weight", "shape": [200, 16]/|: unit head, op 1, LINEAR: operand x has 2 rows of operand w for each token: one, of logits
+llama|s/"lm_head.weight", "shape": \[200, 32\]/"lm_head.weight", "shape": [200, 16]/|: unit head, op 1, LINEAR: the product is of 2 rows for each token: one
 llama|s/\["CROSS_ENTROPY", \["logits"/["ROW_MEAN", ["logits"], {}, ["m"]], ["CROSS_ENTROPY", ["m"/|: unit head, op 2, ROW_MEAN: m, logits, has 1 columns: 200, as logits
 llama|s/"initial": "ones"/"initial": "twos"/|: weights?1?.initial = "twos": "zeros", "ones", {"normal": DEVIATION} or {"constant": NUMBER}
 pointwise|s/"RELU", 0\]/"RELU", 1]/|: unit layer, op 2, POINTWISE (odd.py:12): program?0?: RELU: input 1: one of the operands, which are 0 to 3, or an earlier step; the first is 4
