@@ -49,8 +49,8 @@ struct pen_audit_state {
                                  (previous) stage's rank audits a reader of; PEN_NONE: none */
   const struct pen_action *action; /* audited in this step; null: none */
   const struct pen_action
-      *adds_before; /* the last before it that adds to its accumulators, or null */
-  bool done;        /* it has run */
+      *adds_before[2]; /* the last before it that add to its accumulators, or null */
+  bool done;           /* it has run */
 };
 
 /* Opens the audits of a profile of this rank. Allocates. */
