@@ -206,7 +206,9 @@ static bool check_operand(const struct pen_stage_terms *s, const struct pen_term
            PROBLEM(s->context, action, "updated: %s reads counts of choices that no step has left",
                    signature->kind);
   const struct pen_weight *weight = &s->context->plan->weights[made->dim[0]];
-  return (weight->frozen && wanted != PEN_OPTIMIZER_CHOICES) || updates_of(weight) == wanted ||
+  const int has = updates_of(weight);
+  const bool is_frozen = weight->frozen && wanted != PEN_OPTIMIZER_CHOICES; /* a bias, too */
+  return has == wanted || (is_frozen && has != PEN_OPTIMIZER_CHOICES) ||
          PROBLEM(s->context, action,
                  "updated: %s is the %s of %s, but what updates it is not of it", weight->name,
                  signature->operand[operand].name, signature->kind);

@@ -221,7 +221,7 @@ __global__ void __launch_bounds__(THREADS) share_choices(router_rows l) {
     double sum = 0;
     for (int i = 0; i < l.experts; i++) sum += (double)l.counts[i];
     const float count = l.counts[at % l.experts];
-    l.share[at] = sum > 0 ? count * (float)((double)l.experts / sum) : 1.0f;
+    l.share[at] = sum <= 0 ? 1.0f : count * (float)((double)l.experts / sum);
     return;
   }
   const int32_t *const expert = l.expert + run * l.run * l.choices;

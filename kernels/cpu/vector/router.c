@@ -287,8 +287,7 @@ static void share_choices(const struct router_losses *l, const int32_t *expert,
     for (size_t e = 0; e < l->experts; e++) sum += (double)(l->share[e] = counts[e]);
   }
   const float scale = (float)((double)l->experts / sum);
-  for (size_t e = 0; e < l->experts; e++)
-    l->share[e] = counts && !(sum > 0) ? 1.0f : l->share[e] * scale;
+  for (size_t e = 0; e < l->experts; e++) l->share[e] = sum <= 0 ? 1.0f : l->share[e] * scale;
 }
 
 /* dlogits += the gradient of the aux loss of a row, of which `mean` is the sum of f and its scores,
