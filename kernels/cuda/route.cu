@@ -45,6 +45,8 @@ struct routing {
   /* Of a row: scores, and sums of groups, which are at most half as many: at most 48 KiB a block.
    */
   __host__ __device__ int floats() const { return experts + groups; }
+  /* All sigmoids of a row may be 0. Other sums stay as they are. */
+  __device__ float least_sum() const { return sigmoid ? 1e-20f : 0.0f; }
   size_t shared_bytes() const { return (size_t)(ROWS * floats()) * sizeof(float); }
 };
 
@@ -141,7 +143,7 @@ __global__ void __launch_bounds__(THREADS)
     if (next % WARP == lane) sum += score[next];
     taken = with_bit(taken, next);
   }
-  sum = warp_sum(sum);
+  sum = warp_sum(sum) + of.least_sum();
   for (int base = 0, bit = 0, c = 0; base < experts; base += WARP, bit++) {
     const unsigned chosen = __ballot_sync(0xffffffffu, taken >> bit & 1);
     const int64_t at = row * of.choices + c + __popc(chosen & ((1u << lane) - 1));
@@ -173,6 +175,7 @@ __global__ void __launch_bounds__(THREADS)
     sum += score[expert[c]];
     mean += dweight[c] * score[expert[c]];
   }
+  sum += of.least_sum();
   const float scale = (of.normalizes ? 1.0f / sum : 1.0f) * of.scale,
               offset = of.normalizes ? mean / sum : 0.0f;
   for (int c = 0; c < of.choices && !of.sigmoid; c++)

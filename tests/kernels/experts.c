@@ -136,6 +136,23 @@ static void ties_and_nan(void **state) {
   for (size_t i = 0; i < 15; i++) assert_int_equal(expert[i], of_groups[i]);
 }
 
+/* Sigmoids that are 0 in f32 have weights and gradients of 0. */
+static void scores_of_zero(void **state) {
+  (void)state;
+  static const struct router of = {8, 3, 1, 1, 1, 1, 2.5};
+  float *logits = floats(8), *weight = floats(3), *dweight = floats(3), *dlogits = floats(8);
+  int32_t *expert = bytes_at(3 * sizeof *expert, 0);
+  for (size_t e = 0; e < 8; e++) logits[e] = -200 - (float)e;
+  route(&of, logits, NULL, 1, expert, weight);
+  struct pen_call call = call_of(&of, 1);
+  void *const operands[] = {dweight, logits, expert, NULL, dlogits};
+  memcpy(call.operand, operands, sizeof operands);
+  for (size_t c = 0; c < 3; c++) dweight[c] = 1 + (float)c;
+  run(PEN_OP_ROUTE_DX, &call);
+  for (size_t c = 0; c < 3; c++) assert_true(fabsf(weight[c]) < 1e-6f);
+  for (size_t e = 0; e < 8; e++) assert_true(fabsf(dlogits[e]) < 1e-6f);
+}
+
 struct routed_row {
   const struct router *of;
   const int32_t *expert;
@@ -440,9 +457,13 @@ static void a_row_depends_on_no_other(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(routes_are_the_greatest_scores), cmocka_unit_test(ties_and_nan),
-      cmocka_unit_test(the_gradient_of_routes),         cmocka_unit_test(the_losses_of_routers),
-      cmocka_unit_test(a_layer_equals_its_formula),     cmocka_unit_test(a_row_depends_on_no_other),
+      cmocka_unit_test(routes_are_the_greatest_scores),
+      cmocka_unit_test(ties_and_nan),
+      cmocka_unit_test(scores_of_zero),
+      cmocka_unit_test(the_gradient_of_routes),
+      cmocka_unit_test(the_losses_of_routers),
+      cmocka_unit_test(a_layer_equals_its_formula),
+      cmocka_unit_test(a_row_depends_on_no_other),
   };
   return RUN_ON_EVERY_SET(tests);
 }

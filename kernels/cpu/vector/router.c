@@ -187,6 +187,9 @@ static float zero_if_finite(const float *logits, const float *bias, size_t exper
   return zero;
 }
 
+/* All sigmoids of a row may be 0. Other sums stay as they are. */
+static float least_sum(const struct pen_call *call) { return call->dim[4] ? 1e-20f : 0.0f; }
+
 static void route_rows(const void *context, size_t thread, size_t first, size_t past) {
   const struct pen_call *call = context;
   const size_t experts = (size_t)call->dim[1], choices = (size_t)call->dim[2];
@@ -204,6 +207,7 @@ static void route_rows(const void *context, size_t thread, size_t first, size_t 
       weight[c++] = s.score[e];
       sum += s.score[e];
     }
+    sum += least_sum(call);
     for (size_t c = 0; c < choices && call->dim[3]; c++) weight[c] /= sum;
     for (size_t c = 0; c < choices; c++) weight[c] = weight[c] * (float)call->real[0] + zero;
   }
@@ -227,6 +231,7 @@ static void differentiate_row(const struct pen_call *call, size_t r, float *scor
     sum += score[expert[c]];
     mean += dweight[c] * score[expert[c]];
   }
+  sum += least_sum(call);
   const float scale = (call->dim[3] ? 1.0f / sum : 1.0f) * (float)call->real[0],
               offset = call->dim[3] ? mean / sum : 0.0f;
   for (size_t c = 0; c < choices && !call->dim[4]; c++)
