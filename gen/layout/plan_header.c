@@ -71,12 +71,16 @@ static const char *config_json(const struct pen_topology *t, const struct pen_fa
   return kept;
 }
 
-/* Whether the elements of an input that are not -100 are targets: an op or a share counts them. */
+/* Whether the elements of an input that are not -100 are targets: an op reads them as such, or a
+ * share counts them, and no op reads them as ids alone, which are all there. */
 static bool has_targets(const struct pen_description *d, uint32_t input) {
-  bool has = d->input[input].declared[PEN_USED_AS_TARGETS] != NULL;
+  const struct pen_described_input *from = &d->input[input];
+  bool is_counted = false;
   for (size_t s = 0; s < d->share_count; s++)
-    has = has || (d->share[s].over == PEN_SHARE_TARGETS && d->share[s].input == input);
-  return has;
+    is_counted =
+        is_counted || (d->share[s].over == PEN_SHARE_TARGETS && d->share[s].input == input);
+  return from->declared[PEN_USED_AS_TARGETS] != NULL ||
+         (is_counted && from->declared[PEN_USED_AS_IDS] == NULL);
 }
 
 /* The inputs of a description that data have by their names, in its order. */
