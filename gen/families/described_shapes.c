@@ -26,7 +26,7 @@ static void check_stack(const struct pen_kind *kind, const struct pen_kind_op *o
        pen_signature_of(op->row->kind)->operand[k].name,
        is_of_experts ? "a matrix of each expert: of three extents, the first how many, with one * "
                        "in its name in place of an expert's number"
-                     : "of one or two extents, without * in its name");
+                     : "no matrix of each expert, whose name has a *");
 }
 
 static struct pen_read_shape shape_of(const struct pen_kind *kind, const struct pen_kind_op *op,
