@@ -14,10 +14,10 @@ cd "$scratch" || exit 1
 status() { cat "$1.status"; }
 
 folders="mixtral qwen3_moe olmoe qwen2_moe dots1"
-taken=$(sed -n 's/^TAKEN = (\(.*\))/\1/p' "$cases/experts.py" | tr -d ',')
+taken="by_column by_hits" checked="by_mask by_scattered_logits by_rows"
 refused=$(sed -n 's/^REFUSED = (\(.*\))/\1/p' "$cases/experts.py" | tr -d ',')
 for name in $folders phimoe; do echo "$name --hf hf/$name --sequence 16 -o $name.cfg"; done >runs
-for name in $taken; do echo "$name $cases/experts.py:model_$name --sequence 16 -o $name.cfg --weights $name.start"; done >>runs
+for name in $taken $checked; do echo "$name $cases/experts.py:model_$name --sequence 16 -o $name.cfg --weights $name.start"; done >>runs
 for name in $refused with_biases of_two_kinds; do echo "no_$name $cases/experts.py:model_$name --sequence 16 -o no_$name.cfg"; done >>runs
 echo "large --hf hf/dots1 --sequence 16 --meta -o large.cfg" >>runs
 run_all() { "$python" -B "$cases/run.py" "$program" "$cases/experts.py" hf model_by_column <runs >changes; }
@@ -45,6 +45,8 @@ for name in $folders $taken; do
     awk '{ a = \$1 / \$3 - 1; b = \$2 / \$4 - 1; exit !(NF == 4 && a * a < 1e-10 && b * b < 1e-10) }'"
 done
 
+for name in $checked; do is "$name is imported" "$(status $name) $(grep -c '"MOE"' $name.json)" "0 1"; done
+
 # ---- a family's bits ----
 family() {
   cat >$1_family.cfg <<END_OF_MODEL
@@ -56,9 +58,9 @@ END_OF_MODEL
   ok "$1: the family" build $1_family $1_family.cfg
   ok "$1: trains with these weights" train_bits $1_family --data data.bin --steps 3 --init hf/$1 2>/dev/null
 }
-of_eight="layers = 3; head_dim = 12; ffn = 40; moe_ffn = 24; experts = 8; experts_per_token = 3; norm_epsilon = 1e-6;"
+of_eight="layers = 2; head_dim = 12; ffn = 40; moe_ffn = 24; experts = 8; experts_per_token = 3; norm_epsilon = 1e-6;"
 family mixtral 'layers = 2; moe_ffn = 24; experts = 4; experts_per_token = 2; window = 5; rope_theta = 1e6;'
-family qwen3_moe "$of_eight mlp_only = [1]; expert_every = 1; router_normalize = true;"
+family qwen3_moe "$of_eight mlp_only = [0]; expert_every = 1; router_normalize = true;"
 family dots1 "$of_eight dense_layers = 1; shared_experts = 1; router_normalize = true; router_groups = 4; router_top_groups = 2; router_scale = 2.5;"
 for name in mixtral qwen3_moe; do ok "$name: the import has its bits" same_bits 3 $name ${name}_family; done
 ok "dots1: the import has its losses" close_to dots1 dots1_family 1e-6

@@ -7,7 +7,7 @@ from torch import nn
 TOKENS, WIDTH, INNER, EXPERTS, CHOICES = 200, 32, 24, 8, 3
 SIZES = {"hidden_size": WIDTH, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": TOKENS, "max_position_embeddings": 64, "initializer_range": 0.1,
          "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": None}
-INNER_SIZES = {"intermediate_size": 40, "moe_intermediate_size": INNER, "num_experts_per_tok": CHOICES, "head_dim": 12, "norm_topk_prob": True, "num_hidden_layers": 3}
+INNER_SIZES = {"intermediate_size": 40, "moe_intermediate_size": INNER, "num_experts_per_tok": CHOICES, "head_dim": 12, "norm_topk_prob": True, "num_hidden_layers": 2}
 
 
 def save_folders(folder):
@@ -17,7 +17,7 @@ def save_folders(folder):
     torch.manual_seed(4)
     configs = {
         "mixtral": transformers.MixtralConfig(**SIZES, num_hidden_layers=2, intermediate_size=INNER, num_local_experts=4, num_experts_per_tok=2, sliding_window=5),
-        "qwen3_moe": transformers.Qwen3MoeConfig(**SIZES, **INNER_SIZES, num_experts=EXPERTS, mlp_only_layers=[1]),
+        "qwen3_moe": transformers.Qwen3MoeConfig(**SIZES, **INNER_SIZES, num_experts=EXPERTS, mlp_only_layers=[0]),
         "olmoe": transformers.OlmoeConfig(**SIZES, num_hidden_layers=1, intermediate_size=INNER, num_experts=EXPERTS, num_experts_per_tok=CHOICES),
         "qwen2_moe": transformers.Qwen2MoeConfig(**SIZES, num_hidden_layers=1, moe_intermediate_size=INNER, shared_expert_intermediate_size=40, num_experts=EXPERTS, num_experts_per_tok=2),
         "dots1": transformers.Dots1Config(**SIZES, **INNER_SIZES, n_routed_experts=EXPERTS, n_shared_experts=1, n_group=4, topk_group=2, routed_scaling_factor=2.5, first_k_dense_replace=1),
@@ -97,6 +97,29 @@ def by_scattered_logits(layer, x):
     return y
 
 
+def by_rows(layer, x):
+    """Each expert of the tokens that have chosen it alone."""
+    shape, x = x.shape, x.view(-1, WIDTH)
+    weights, ids = layer.router(x).softmax(-1).topk(CHOICES)
+    y = torch.zeros_like(x)
+    for number, expert in enumerate(layer.experts):
+        row, place = torch.where(ids == number)
+        if row.numel() > 0:
+            y[row] += weights[row, place, None] * expert(x[row])
+    return y.view(shape)
+
+
+def by_hits(layer, x):
+    """Only experts that a token has chosen, as transformers 4 has them."""
+    shape, x = x.shape, x.view(-1, WIDTH)
+    weights, ids = layer.router(x).softmax(-1).topk(CHOICES)
+    y, mask = torch.zeros_like(x), F.one_hot(ids, EXPERTS).permute(2, 1, 0)
+    for number in torch.greater(mask.sum((-1, -2)), 0).nonzero():
+        place, row = torch.where(mask[number].squeeze(0))
+        y.index_add_(0, row, layer.experts[number](x[None, row].reshape(-1, WIDTH)) * weights[row, place, None])
+    return y.view(shape)
+
+
 # ---- refused ----
 
 def by_mask_of(layer, x, weights, ids):
@@ -172,7 +195,7 @@ def of_best_groups(layer, x):
     return by_mask_of(layer, x, best, ids)
 
 
-TAKEN = (by_mask, by_column, by_scattered_logits)
+TAKEN = (by_mask, by_column, by_scattered_logits, by_rows, by_hits)
 REFUSED = (noisy, by_temperature, of_capacity, with_epsilon, one_twice, others, with_gelu, of_best_groups)
 for function in (*TAKEN, *REFUSED):
     globals()[f"model_{function.__name__}"] = lambda function=function: Model(function)
