@@ -4,10 +4,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-TOKENS, WIDTH, INNER, EXPERTS, CHOICES = 200, 32, 24, 8, 3
+TOKENS, WIDTH, INNER, EXPERTS, CHOICES = 200, 32, 24, 4, 2
 SIZES = {"hidden_size": WIDTH, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": TOKENS, "max_position_embeddings": 64, "initializer_range": 0.1,
          "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": None}
-INNER_SIZES = {"intermediate_size": 40, "moe_intermediate_size": INNER, "num_experts_per_tok": CHOICES, "head_dim": 12, "norm_topk_prob": True, "num_hidden_layers": 2}
+INNER_SIZES = {"intermediate_size": 40, "moe_intermediate_size": INNER, "num_experts_per_tok": 3, "head_dim": 12, "norm_topk_prob": True, "num_hidden_layers": 2}
 
 
 def save_folders(folder):
@@ -17,10 +17,10 @@ def save_folders(folder):
     torch.manual_seed(4)
     configs = {
         "mixtral": transformers.MixtralConfig(**SIZES, num_hidden_layers=2, intermediate_size=INNER, num_local_experts=4, num_experts_per_tok=2, sliding_window=5),
-        "qwen3_moe": transformers.Qwen3MoeConfig(**SIZES, **INNER_SIZES, num_experts=EXPERTS, mlp_only_layers=[0]),
-        "olmoe": transformers.OlmoeConfig(**SIZES, num_hidden_layers=1, intermediate_size=INNER, num_experts=EXPERTS, num_experts_per_tok=CHOICES),
-        "qwen2_moe": transformers.Qwen2MoeConfig(**SIZES, num_hidden_layers=1, moe_intermediate_size=INNER, shared_expert_intermediate_size=40, num_experts=EXPERTS, num_experts_per_tok=2),
-        "dots1": transformers.Dots1Config(**SIZES, **INNER_SIZES, n_routed_experts=EXPERTS, n_shared_experts=1, n_group=4, topk_group=2, routed_scaling_factor=2.5, first_k_dense_replace=1),
+        "qwen3_moe": transformers.Qwen3MoeConfig(**SIZES, **INNER_SIZES, num_experts=8, mlp_only_layers=[0]),
+        "olmoe": transformers.OlmoeConfig(**SIZES, num_hidden_layers=1, intermediate_size=INNER, num_experts=8, num_experts_per_tok=3),
+        "qwen2_moe": transformers.Qwen2MoeConfig(**SIZES, num_hidden_layers=1, moe_intermediate_size=INNER, shared_expert_intermediate_size=40, num_experts=8, num_experts_per_tok=2),
+        "dots1": transformers.Dots1Config(**SIZES, **INNER_SIZES, n_routed_experts=8, n_shared_experts=1, n_group=4, topk_group=2, routed_scaling_factor=2.5, first_k_dense_replace=1),
         "phimoe": transformers.PhimoeConfig(**SIZES, num_hidden_layers=1, intermediate_size=INNER, num_local_experts=4),
     }
     for name, config in configs.items():
@@ -188,8 +188,8 @@ def with_gelu(layer, x):
 def of_best_groups(layer, x):
     """Groups by their best expert."""
     scores = layer.router(x).sigmoid()
-    groups = scores.unflatten(-1, (4, -1)).amax(-1).topk(2).indices
-    kept = torch.zeros_like(scores[..., :4]).scatter(-1, groups, 1.0)[..., None].expand(*x.shape[:2], 4, 2).flatten(-2)
+    groups = scores.unflatten(-1, (2, -1)).amax(-1).topk(1).indices
+    kept = torch.zeros_like(scores[..., :2]).scatter(-1, groups, 1.0)[..., None].expand(*x.shape[:2], 2, 2).flatten(-2)
     #> a choice of the greatest that is no router of experts as MOE's
     best, ids = scores.masked_fill(kept == 0, float("-inf")).topk(CHOICES)
     return by_mask_of(layer, x, best, ids)
