@@ -53,10 +53,9 @@ static struct pen_step_sizes sizes_of(const struct pen_graph *graph, bool of_sam
 static uint32_t experts_weight(struct block_ops *e, const struct pen_described_weight *weight,
                                const char *name) {
   const bool is_stack = weight->dim_count > 1;
-  const uint32_t value =
-      is_stack ? pen_graph_stack(e->graph, name, (int64_t)weight->dim[1], (int64_t)weight->dim[2],
-                                 weight->deviation)
-               : pen_graph_router_bias(e->graph, name);
+  const uint32_t value = is_stack ? pen_graph_stack(e->graph, name, (int64_t)weight->dim[1],
+                                                    (int64_t)weight->dim[2], weight->deviation)
+                                  : pen_graph_router_bias(e->graph, name);
   struct pen_weight *made = &e->graph->weight[e->graph->value[value].weight];
   made->initial = weight->initial;
   made->deviation = weight->deviation;

@@ -26,7 +26,7 @@ static void check_stack(const struct pen_kind *kind, const struct pen_kind_op *o
        pen_signature_of(op->row->kind)->operand[k].name,
        is_of_experts ? "a matrix of each expert: of three extents, the first how many, with one * "
                        "in its name in place of an expert's number"
-                     : "of one or two extents, without * in its name");
+                     : "no matrix of each expert, whose name has a *");
 }
 
 static struct pen_read_shape shape_of(const struct pen_kind *kind, const struct pen_kind_op *op,
@@ -88,6 +88,15 @@ static void check_logits(const struct pen_kind *kind) {
          (unsigned long long)columns, kind->value[product->first_output].name);
 }
 
+/* The product of the logits is of whole tokens, not of parts of one. */
+static void check_product(const struct pen_kind *kind, const struct pen_kind_op *op,
+                          const int64_t dim[PEN_DIMS_MAX]) {
+  const int rows = pen_signature_dim(pen_signature_of(op->row->kind), "rows");
+  if (kind->product == PEN_NONE || op != &kind->op[kind->product] || dim[rows] == 1) return;
+  FAIL(kind, op, "operand x has %lld rows of operand w for each token: one, of logits",
+       (long long)dim[rows]);
+}
+
 void pen_kind_match_unit(struct pen_kind *kind, const char *prefix, bool is_first) {
   static const struct pen_step_sizes token = {1, 1, 1, 1, 1};
   int64_t dim[PEN_DIMS_MAX];
@@ -105,6 +114,7 @@ void pen_kind_match_unit(struct pen_kind *kind, const char *prefix, bool is_firs
     const char *wrong = pen_row_dims(op->row, op->from, read, &token, dim, real);
     if (wrong) FAIL(kind, op, "%s", wrong);
     limit_ids(kind, op, dim);
+    check_product(kind, op, dim);
     for (int n = 0; n < pen_described_outputs(op->row->kind); n++)
       set_width(kind, op, op->first_output + (uint32_t)n,
                 pen_row_output_elements(op->row->kind, n, dim), is_first);

@@ -47,7 +47,8 @@ enum pen_row_turn pen_row_turn_of(int kind);
 /* What an operand of an op may be. */
 enum pen_operand_class {
   PEN_READS_VALUE,    /* what an op has computed */
-  PEN_READS_WEIGHT,   /* which a rule gives a gradient that is accumulated; of a block of ops, what has no rows */
+  PEN_READS_WEIGHT,   /* which a rule gives a gradient that is accumulated; of a block of ops, what
+                         has no rows */
   PEN_READS_DATA,     /* of the step, whose name is the operand's: tokens, targets, share, starts */
   PEN_READS_CONSTANT, /* without a gradient: computed at start */
 };

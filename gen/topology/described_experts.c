@@ -115,8 +115,8 @@ static void compare(const struct block_of_experts *first, const struct block_of_
   for (size_t n = 0; n < sizeof numbers / sizeof *numbers; n++)
     if (numbers[n].one < numbers[n].other || numbers[n].one > numbers[n].other)
       FAIL(b, "%s = %.17g: %.17g, as %s of %s; all MOE of a model have the same", numbers[n].name,
-           numbers[n].other, numbers[n].one,
-           pen_description_place(first->unit->kind, first->op), first->unit->prefix);
+           numbers[n].other, numbers[n].one, pen_description_place(first->unit->kind, first->op),
+           first->unit->prefix);
 }
 
 struct pen_described_router pen_described_router_of(struct pen_description *d) {

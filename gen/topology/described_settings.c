@@ -14,9 +14,9 @@
 #include "gen/topology/topology.h"
 
 bool pen_description_replaces(const struct pen_setting *setting) {
-  static const char *const own[] = {"family",    "description", "sequence",  "dtype",
-                                    "loss",      "loss_rows",   "frozen",    "outputs",
-                                    "aux_loss",  "aux_scope",   "z_loss",    "bias_update"};
+  static const char *const own[] = {"family",   "description", "sequence", "dtype",
+                                    "loss",     "loss_rows",   "frozen",   "outputs",
+                                    "aux_loss", "aux_scope",   "z_loss",   "bias_update"};
   if (strcmp(setting->group, "model") != 0) return false;
   for (size_t i = 0; i < sizeof own / sizeof *own; i++)
     if (strcmp(setting->name, own[i]) == 0) return false;
@@ -26,10 +26,8 @@ bool pen_description_replaces(const struct pen_setting *setting) {
 /* Notes of a setting that the topology file does not have where its value is from: messages name
  * the description. */
 static void note(struct pen_topology *t, const char *path, const char *text) {
-  *pen_topology_origin(t, pen_setting_find_path(path)) =
-      (struct pen_origin){.where = pen_text("%s: ", t->description->path),
-                          .text = text,
-                          .file = t->description->path};
+  *pen_topology_origin(t, pen_setting_find_path(path)) = (struct pen_origin){
+      .where = pen_text("%s: ", t->description->path), .text = text, .file = t->description->path};
 }
 
 static void set(struct pen_topology *t, const char *path, int64_t value) {

@@ -108,8 +108,7 @@ static void check_absent(const struct pen_topology *t) {
   for (size_t i = 0; i < sizeof of_experts / sizeof *of_experts; i++)
     if (of_experts[i].given && !(of_experts[i].kinds >> kind_of(t) & 1))
       pen_topology_fail(t, of_experts[i].setting, "not given, with %s%s",
-                        t->description ? t->description->path
-                                       : pen_text("family %s", family->name),
+                        t->description ? t->description->path : pen_text("family %s", family->name),
                         !has_experts(t)  ? ", which has no experts"
                         : t->description ? ", whose routers have no bias"
                                          : "");

@@ -1,8 +1,8 @@
 # tests/models: descriptions of models (model.description)
 EXTRA_DIST += \
   %reldir%/bert.json \
-  %reldir%/dots1.json \
   %reldir%/digits.json \
+  %reldir%/dots1.json \
   %reldir%/gemma2.json \
   %reldir%/gemma3.json \
   %reldir%/gpt2.json \
