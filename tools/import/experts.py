@@ -93,6 +93,7 @@ def attributes_of(maker, experts):
         needs(shape_of(bound["$groups"])[-1] * groups == experts, "groups of other than the router's scores")
         needs(best == groups or least <= torch.finfo(torch.float32).min, f"scores of {least:g} in groups that are not chosen: -inf")
         said.update({"groups": groups, "best_groups": best} if best < groups else {})
+    needs("sigmoid" in said or "&bias" not in bound and "groups" not in said, "a bias of the choice, or groups, of scores by softmax; by sigmoid they are taken")
     return said
 
 
