@@ -19,7 +19,7 @@ refused=$(sed -n 's/^REFUSED = (\(.*\))/\1/p' "$cases/experts.py" | tr -d ',')
 for name in $folders phimoe; do echo "$name --hf hf/$name --sequence 16 -o $name.cfg"; done >runs
 for name in $taken $checked; do echo "$name $cases/experts.py:model_$name --sequence 16 -o $name.cfg --weights $name.start"; done >>runs
 for name in $refused with_biases of_two_kinds; do echo "no_$name $cases/experts.py:model_$name --sequence 16 -o no_$name.cfg"; done >>runs
-echo "large --hf hf/dots1 --sequence 16 --meta -o large.cfg" >>runs
+echo "deep --hf hf/deep --sequence 16 --meta -o deep.cfg" >>runs
 run_all() { "$python" -B "$cases/run.py" "$program" "$cases/experts.py" hf model_by_column <runs >changes; }
 ok "all of them run" run_all
 
@@ -79,5 +79,7 @@ matches "refused: two kinds of experts" "$(status no_of_two_kinds) $(cat no_of_t
 matches "refused: a router with noise" "$(status phimoe) $(cat phimoe.err)" "65 *modeling_phimoe.py:*random numbers, of aten.rand_like*"
 is "the comparison finds each change of a description" "$(cat changes)" "6 changes"
 is "nothing is written" "$(ls -d no_* | grep -v '\.err$\|\.out$\|\.status$')" ""
-matches "--meta: a small copy is compared" "$(status large) $(cat large.err)" "0 *compared with a small model of the class, with a layer of each kind"
+matches "--meta: a small copy with layers of both kinds is compared" "$(status deep) $(cat deep.err)" "0 *compared with a small model of the class, with a layer of each kind*"
+matches "a loss of the router is left out, and said" "$(cat deep.err)" "*router_aux_loss_coef of 0.01 is left out: model.aux_loss*"
+ok "without weights the names are those of transformers' files" grep -q '"model.layers.\*.mlp.experts.\*.up_proj.weight", "shape": \[8, 24, 32\]' deep.json
 finish

@@ -11,7 +11,7 @@ INNER_SIZES = {"intermediate_size": 40, "moe_intermediate_size": INNER, "num_exp
 
 
 def save_folders(folder):
-    """A matrix of each expert is a tensor of its own in the files."""
+    """A matrix of each expert is a tensor of its own in the files. The folder deep has none."""
     import transformers
 
     torch.manual_seed(4)
@@ -29,6 +29,8 @@ def save_folders(folder):
             if path.endswith("e_score_correction_bias"):
                 tensor.copy_(0.3 * torch.randn(tensor.shape))
         model.save_pretrained(f"{folder}/{name}")
+    deep = configs["dots1"].to_dict() | {"num_hidden_layers": 4, "layer_types": None, "first_k_dense_replace": 2, "output_router_logits": True, "router_aux_loss_coef": 0.01}
+    transformers.Dots1Config(**deep).save_pretrained(f"{folder}/deep")
 
 
 # ---- written by hand ----
