@@ -4,23 +4,23 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-TOKENS, WIDTH, INNER, EXPERTS, CHOICES = 200, 32, 24, 8, 3
+TOKENS, WIDTH, INNER, EXPERTS, CHOICES = 200, 32, 24, 4, 2
 SIZES = {"hidden_size": WIDTH, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": TOKENS, "max_position_embeddings": 64, "initializer_range": 0.1,
          "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": None}
-INNER_SIZES = {"intermediate_size": 40, "moe_intermediate_size": INNER, "num_experts_per_tok": CHOICES, "head_dim": 12, "norm_topk_prob": True, "num_hidden_layers": 3}
+INNER_SIZES = {"intermediate_size": 40, "moe_intermediate_size": INNER, "num_experts_per_tok": 3, "head_dim": 12, "norm_topk_prob": True, "num_hidden_layers": 2}
 
 
 def save_folders(folder):
-    """A matrix of each expert is a tensor of its own in the files."""
+    """A matrix of each expert is a tensor of its own in the files. The folder deep has none."""
     import transformers
 
     torch.manual_seed(4)
     configs = {
         "mixtral": transformers.MixtralConfig(**SIZES, num_hidden_layers=2, intermediate_size=INNER, num_local_experts=4, num_experts_per_tok=2, sliding_window=5),
-        "qwen3_moe": transformers.Qwen3MoeConfig(**SIZES, **INNER_SIZES, num_experts=EXPERTS, mlp_only_layers=[1]),
-        "olmoe": transformers.OlmoeConfig(**SIZES, num_hidden_layers=1, intermediate_size=INNER, num_experts=EXPERTS, num_experts_per_tok=CHOICES),
-        "qwen2_moe": transformers.Qwen2MoeConfig(**SIZES, num_hidden_layers=1, moe_intermediate_size=INNER, shared_expert_intermediate_size=40, num_experts=EXPERTS, num_experts_per_tok=2),
-        "dots1": transformers.Dots1Config(**SIZES, **INNER_SIZES, n_routed_experts=EXPERTS, n_shared_experts=1, n_group=4, topk_group=2, routed_scaling_factor=2.5, first_k_dense_replace=1),
+        "qwen3_moe": transformers.Qwen3MoeConfig(**SIZES, **INNER_SIZES, num_experts=8, mlp_only_layers=[0]),
+        "olmoe": transformers.OlmoeConfig(**SIZES, num_hidden_layers=1, intermediate_size=INNER, num_experts=8, num_experts_per_tok=3),
+        "qwen2_moe": transformers.Qwen2MoeConfig(**SIZES, num_hidden_layers=1, moe_intermediate_size=INNER, shared_expert_intermediate_size=40, num_experts=8, num_experts_per_tok=2),
+        "dots1": transformers.Dots1Config(**SIZES, **INNER_SIZES, n_routed_experts=8, n_shared_experts=1, n_group=4, topk_group=2, routed_scaling_factor=2.5, first_k_dense_replace=1),
         "phimoe": transformers.PhimoeConfig(**SIZES, num_hidden_layers=1, intermediate_size=INNER, num_local_experts=4),
     }
     for name, config in configs.items():
@@ -29,6 +29,8 @@ def save_folders(folder):
             if path.endswith("e_score_correction_bias"):
                 tensor.copy_(0.3 * torch.randn(tensor.shape))
         model.save_pretrained(f"{folder}/{name}")
+    deep = configs["dots1"].to_dict() | {"num_hidden_layers": 4, "layer_types": None, "first_k_dense_replace": 2, "output_router_logits": True, "router_aux_loss_coef": 0.01}
+    transformers.Dots1Config(**deep).save_pretrained(f"{folder}/deep")
 
 
 # ---- written by hand ----
@@ -95,6 +97,29 @@ def by_scattered_logits(layer, x):
     for number, expert in enumerate(layer.experts):
         y = y + weights[..., number:number + 1] * expert(x)
     return y
+
+
+def by_rows(layer, x):
+    """Each expert of the tokens that have chosen it alone."""
+    shape, x = x.shape, x.view(-1, WIDTH)
+    weights, ids = layer.router(x).softmax(-1).topk(CHOICES)
+    y = torch.zeros_like(x)
+    for number, expert in enumerate(layer.experts):
+        row, place = torch.where(ids == number)
+        if row.numel() > 0:
+            y[row] += weights[row, place, None] * expert(x[row])
+    return y.view(shape)
+
+
+def by_hits(layer, x):
+    """Only experts that a token has chosen, as transformers 4 has them."""
+    shape, x = x.shape, x.view(-1, WIDTH)
+    weights, ids = layer.router(x).softmax(-1).topk(CHOICES)
+    y, mask = torch.zeros_like(x), F.one_hot(ids, EXPERTS).permute(2, 1, 0)
+    for number in torch.greater(mask.sum((-1, -2)), 0).nonzero():
+        place, row = torch.where(mask[number].squeeze(0))
+        y.index_add_(0, row, layer.experts[number](x[None, row].reshape(-1, WIDTH)) * weights[row, place, None])
+    return y.view(shape)
 
 
 # ---- refused ----
@@ -165,14 +190,14 @@ def with_gelu(layer, x):
 def of_best_groups(layer, x):
     """Groups by their best expert."""
     scores = layer.router(x).sigmoid()
-    groups = scores.unflatten(-1, (4, -1)).amax(-1).topk(2).indices
-    kept = torch.zeros_like(scores[..., :4]).scatter(-1, groups, 1.0)[..., None].expand(*x.shape[:2], 4, 2).flatten(-2)
+    groups = scores.unflatten(-1, (2, -1)).amax(-1).topk(1).indices
+    kept = torch.zeros_like(scores[..., :2]).scatter(-1, groups, 1.0)[..., None].expand(*x.shape[:2], 2, 2).flatten(-2)
     #> a choice of the greatest that is no router of experts as MOE's
     best, ids = scores.masked_fill(kept == 0, float("-inf")).topk(CHOICES)
     return by_mask_of(layer, x, best, ids)
 
 
-TAKEN = (by_mask, by_column, by_scattered_logits)
+TAKEN = (by_mask, by_column, by_scattered_logits, by_rows, by_hits)
 REFUSED = (noisy, by_temperature, of_capacity, with_epsilon, one_twice, others, with_gelu, of_best_groups)
 for function in (*TAKEN, *REFUSED):
     globals()[f"model_{function.__name__}"] = lambda function=function: Model(function)

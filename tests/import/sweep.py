@@ -36,7 +36,7 @@ SIZES = ((WIDTHS, 48), (INNER, 80), (LAYERS, 2), (HEADS, 6), ("num_key_value_hea
 def small(kind):
     """A configuration of that type with two layers, of few elements."""
     usual = CONFIG_MAPPING[kind]().get_text_config()
-    sizes = {name: size for names, size in SIZES for name in names.split() if isinstance(getattr(usual, name, None), int)}
+    sizes = {name: size for names, size in SIZES for name in names.split() if isinstance(getattr(usual, name, None), int) or names == EXPERTS and hasattr(usual, name)}
     for name, value in usual.to_dict().items():
         if isinstance(value, float) and ("drop" in name or name.endswith("pdrop")):
             sizes[name] = 0.0

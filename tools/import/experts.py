@@ -88,12 +88,12 @@ def attributes_of(maker, experts):
         if name in bound:
             wanted = 0.0 if name == "@none" else -math.inf
             needs(bool((maker.constant(name) == wanted).all()), f"a choice of experts that begins with other numbers than {wanted:g}")
-    least = bound.get("#least", -math.inf)
-    needs(least <= torch.finfo(torch.float32).min, f"scores of {least:g} in groups that are not chosen: -inf")
     if "$groups" in bound:
-        groups = shape_of(bound["$groups"])[-2]
+        groups, best, least = shape_of(bound["$groups"])[-2], bound["#best_groups"], bound["#least"]
         needs(shape_of(bound["$groups"])[-1] * groups == experts, "groups of other than the router's scores")
-        said.update({"groups": groups, "best_groups": bound["#best_groups"]} if groups > 1 else {})
+        needs(best == groups or least <= torch.finfo(torch.float32).min, f"scores of {least:g} in groups that are not chosen: -inf")
+        said.update({"groups": groups, "best_groups": best} if best < groups else {})
+    needs("sigmoid" in said or "&bias" not in bound and "groups" not in said, "a bias of the choice, or groups, of scores by softmax; by sigmoid they are taken")
     return said
 
 

@@ -36,8 +36,12 @@ def kind_of(node):
 
 
 def shape_of(node):
-    value = node.meta.get("val")
-    return tuple(value.shape) if isinstance(value, torch.Tensor) else None
+    """An extent that values choose is its name."""
+    return extents_of(node.meta.get("val"))
+
+
+def extents_of(value):
+    return tuple(extent if isinstance(extent, int) else str(extent) for extent in value.shape) if isinstance(value, torch.Tensor) else None
 
 
 class Call:
@@ -226,7 +230,7 @@ class Graph:
         if kind in CASTS:
             return before.dtype == after.dtype
         if kind in SAME_IF_SAME_SHAPE:
-            return before.shape == after.shape
+            return extents_of(before) == extents_of(after)
         return kind in DROPOUTS and is_idle_dropout(node)
 
     def parameter(self, node):

@@ -18,7 +18,7 @@ An expression is written as plain Python:
     Named("$n", E)           what E is; the same node wherever the name comes again
     Behind(E)                what E is, with other dims, expanded, or cast to a dtype that has its values
     Column("#n", E)          of the last dim of what E is element n
-    Terms(E, ".w #n")        a sum of terms E, each with its own .w and #n: "$terms" is the list of them
+    Terms(E, [E, I], ".w")   a sum of terms E, or of terms E that are added to rows I; each has its own .w: "$terms" is the list of them
 """
 from dataclasses import dataclass, field
 
@@ -94,6 +94,7 @@ class Column:
 @dataclass
 class Terms:
     term: object
+    placed: list
     own: str
 
 
@@ -237,21 +238,50 @@ def match_column(graph, column, value, found):
     return found and match_name(graph, column.name, known[2], found)
 
 
+# ---- sums ----
+
+def of_add(graph, call):
+    return [call["self"], call["other"]] if call["alpha"] == 1 else None
+
+
+def of_index_add(graph, call):
+    return [call["self"], (call["source"], call["index"])] if call["alpha"] == 1 and call["dim"] == -len(shape_of(call.node)) else None
+
+
+def of_index_put(graph, call):
+    """Rows that are written are those that were read there, plus a term."""
+    before, rows = call["self"], call["indices"]
+    if len(rows) != 1:
+        return None
+    if call["accumulate"]:
+        return [before, (call["values"], rows[0])]
+    added = Call(call["values"]) if kind_of(call["values"]) == "add" else None
+    for one, other in (("self", "other"), ("other", "self")) if added and added["alpha"] == 1 else ():
+        read = added[one]
+        if kind_of(read) == "index" and read.args[0] is before and list(read.args[1]) == list(rows):
+            return [before, (added[other], rows[0])]
+    return None
+
+
+SUMS = {"add": of_add, "index_add": of_index_add, "index_put": of_index_put}
+
+
 def match_terms(graph, terms, value, found):
     """Zeros, with which a loop begins, are no term."""
     left, listed = [value], []
     while left:
         value = left.pop()
         value = graph.strip(value) if isinstance(value, torch.fx.Node) else value
-        call = Call(value) if kind_of(value) == "add" and not graph.is_constant(value) else None
-        if call is not None and call["alpha"] == 1:
+        call = Call(value) if kind_of(value) in SUMS and not graph.is_constant(value) else None
+        added = call and SUMS[kind_of(value)](graph, call)
+        if added:
+            left += [each for each in added if each != 0]
             found = found.with_call(call)
-            left += [each for each in (call["self"], call["other"]) if each != 0]
-        elif not graph.is_zeros(value):
-            found = match(graph, terms.term, value, found)
+        elif isinstance(value, tuple) or not graph.is_zeros(value):
+            found = match(graph, terms.placed, value, found) if isinstance(value, tuple) else match(graph, terms.term, value, found)
             if found is None:
                 return None
-            own = {name: found.bound[name] for name in terms.own.split()}
+            own = {name: each for name, each in found.bound.items() if name in terms.own.split()}
             listed.append(own)
             found = Found({name: each for name, each in found.bound.items() if name not in own}, found.calls)
     return found.with_name("$terms", listed) if len(listed) > 1 else None

@@ -10,7 +10,7 @@ import layout
 import parts
 from constants import OF_OTHER_VALUES
 from inputs import IGNORED
-from match import Behind, Column, Either, Every, Leading, Named, Pairs, Part, Result, Terms, Trailing, Word
+from match import Behind, Column, Either, Every, Leading, Named, Pairs, Part, Result, SUMS, Terms, Trailing, Word
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,31 @@ OF_EXPERT = Either(
     Column("#expert", OF_ALL),
 )
 EXPERT = ("linear", activated(("linear", "x", ".gate"), ("linear", "x", ".up")), ".down")
-ALL_EXPERTS = Terms(("mul", EXPERT, Behind(OF_EXPERT)), ".gate .up .down #expert")
+
+# A loop over all experts, each of the tokens that have chosen it.
+ONE_HOT = ("one_hot", IDS, "_")
+PLACES_FIRST, TOKENS_FIRST = (("permute", ONE_HOT, [-1, *order]) for order in ((-2, -3), (-3, -2)))
+
+
+def pairs(mask):
+    return Named("$pairs", ("where", Behind(mask)))
+
+
+def of_number(masks):
+    return Either(("index", masks, ["#expert"]), ("select", masks, -3, "#expert"))
+
+
+def tokens_and_places(tokens, places):
+    """The numbers of the tokens, and where among their choices the expert is."""
+    rows = Behind(Either(("index", Behind("x"), [tokens]), ("index", Behind("x"), [None, tokens])))
+    made = ("linear", activated(("linear", rows, ".gate"), ("linear", rows, ".up")), ".down")
+    return [("mul", made, Behind(("index", Behind(WEIGHTS), [tokens, places]))), tokens]
+
+
+BY_TOKEN = pairs(Either(("eq", IDS, "#expert"), of_number(TOKENS_FIRST)))
+BY_PLACE = pairs(of_number(PLACES_FIRST))
+PLACED = Either(tokens_and_places(Result(0, BY_TOKEN), Result(1, BY_TOKEN)), tokens_and_places(Result(1, BY_PLACE), Result(0, BY_PLACE)))
+ALL_EXPERTS = Terms(("mul", EXPERT, Behind(OF_EXPERT)), PLACED, ".gate .up .down #expert $pairs")
 
 FIRST_ROWS = ("slice", Either(".table", ("unsqueeze", ".table", -2)), {"dim": Either(-2, -3), "start": "#first?", "end": "_"})
 PARTS_MOST = 16  # that are joined
@@ -269,7 +293,7 @@ def kinds_of(expression):
     if isinstance(expression, Either):
         return [kind for each in expression.expressions for kind in kinds_of(each)]
     if isinstance(expression, Terms):
-        return ["add"]
+        return list(SUMS)
     return expression[0].split("|")
 
 
