@@ -61,10 +61,9 @@ static uint32_t weight_value(struct block_ops *e, const struct pen_kind_op *op, 
   uint64_t dim[PEN_WEIGHT_DIMS_MAX];
   pen_described_weight_view(weight, extents, dim);
   const int64_t rows = (int64_t)dim[0], columns = (int64_t)dim[1];
-  const uint32_t value = is_other_name
-                             ? pen_graph_tied_weight(e->graph, tensor, rows, columns)
-                             : pen_graph_weight(e->graph, tensor, rows, columns, weight->initial,
-                                                weight->deviation);
+  const uint32_t value = is_other_name ? pen_graph_tied_weight(e->graph, tensor, rows, columns)
+                                       : pen_graph_weight(e->graph, tensor, rows, columns,
+                                                          weight->initial, weight->deviation);
   struct pen_weight *made = &e->graph->weight[e->graph->value[value].weight];
   if (weight->dim_count != (uint32_t)extents) {
     made->file_dim_count = weight->dim_count;

@@ -154,8 +154,8 @@ struct pen_description *pen_description_read(const char *path);
 const struct pen_described_weight *pen_described_weight_find(const struct pen_description *from,
                                                              const char *name);
 
-/* A weight as an operand of one extent or two reads it: all elements, or a matrix, from whose shape in
- * files extents of 1 are left out. False: it is no matrix. */
+/* A weight as an operand of one extent or two reads it: all elements, or a matrix, from whose shape
+ * in files extents of 1 are left out. False: it is no matrix. */
 bool pen_described_weight_view(const struct pen_described_weight *weight, int extent_count,
                                uint64_t dim[PEN_WEIGHT_DIMS_MAX]);
 

@@ -251,6 +251,7 @@ class Programs(nn.Module):
         lambda layer, a, b: torch.where((a > b) & ~(a < -0.3), a, b.new_zeros(())) + b.masked_fill(a >= 0.2, 0.1) * (b != 0).float(),
         lambda layer, a, b: F.normalize(a, dim=-1) + b * torch.sigmoid(a.mean(-1, keepdim=True)),
         lambda layer, a, b: (a - a.mean(-1, keepdim=True)) * torch.rsqrt((a - a.mean(-1)[..., None]).pow(2).mean(-1, keepdim=True) + 1e-3) * layer.gain + b,
+        lambda layer, a, b: (a - a.mean(-1, keepdim=True)) / (a.std(-1, keepdim=True) + 1e-3) * layer.gain + b / torch.sqrt(b.var(-1, keepdim=True, unbiased=False) + 1e-3),
         lambda layer, a, b: a / (a.square().mean(-1, keepdim=True).sqrt() + 1e-3) * layer.gain - b * torch.rsqrt((b + b).square().mean(-1, keepdim=True).clamp_min(1e-3)),
         lambda layer, a, b: 0.5 * a * (1 + torch.tanh(0.8 * (a + 0.044715 * a**3))) + a * torch.sigmoid(b) * b,
         lambda layer, a, b: torch.add(a * layer.slope, b, alpha=2) * layer.scalar / (1 + torch.exp(-layer.gain)),

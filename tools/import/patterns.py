@@ -5,6 +5,7 @@ the user's value lies where. Entries are tried in this order, from the last node
 from dataclasses import dataclass, field
 from typing import Callable
 
+import attention
 import layout
 import parts
 from constants import OF_OTHER_VALUES
@@ -144,16 +145,16 @@ PATTERNS = (
     Pattern("RMSNORM", NORMALIZED, "x", layout.normalized, when=layout.has_heads),
     Pattern("RMSNORM", ("rms_norm", "x", "_", ".gain?", "#epsilon?"), "x .gain", layout.norm, "epsilon", {"epsilon": layout.F32_EPSILON}),
     Pattern("LAYERNORM", ("layer_norm", "x", "_", ".gain?", ".bias?", "#epsilon"), "x .gain .bias", layout.norm, "epsilon"),
-    Pattern("ROPE", ROTATED, "x", layout.rotation),
-    Pattern("ROPE", ROTATED_HALVES, "x", layout.rotation),
-    Pattern("ROPE_PART", ROTATED_PART, "x", layout.rotation),
-    Pattern("ROPE_PART", ROTATED_PAIRS, "x", layout.rotation_of_pairs),
-    Pattern("ROPE_PART", of_part(ROTATED_PAIRS), "x", layout.rotation_of_pairs),
+    Pattern("ROPE", ROTATED, "x", attention.rotation),
+    Pattern("ROPE", ROTATED_HALVES, "x", attention.rotation),
+    Pattern("ROPE_PART", ROTATED_PART, "x", attention.rotation),
+    Pattern("ROPE_PART", ROTATED_PAIRS, "x", attention.rotation_of_pairs),
+    Pattern("ROPE_PART", of_part(ROTATED_PAIRS), "x", attention.rotation_of_pairs),
     Pattern("JOIN_2", ("cat", ["x", "y"], "_"), "x y", parts.join),
     Pattern("JOIN_3", ("cat", ["x", "y", "z"], "_"), "x y z", parts.join),
     *(Pattern("COPY_BLOCKS", ("cat", [f"x{part}" for part in range(count)], "_"), " ".join(f"x{part}" for part in range(count)), parts.join) for count in range(4, PARTS_MOST + 1)),
-    Pattern("ATTENTION", FUSED_ATTENTION, "q k v", layout.attention),
-    Pattern("ATTENTION", ATTENTION, "q k v", layout.attention),
+    Pattern("ATTENTION", FUSED_ATTENTION, "q k v", attention.attention),
+    Pattern("ATTENTION", ATTENTION, "q k v", attention.attention),
     Pattern("SWIGLU", ("mul", of("gate", SILU), "up"), "gate up", layout.elementwise),
     Pattern("GEGLU", ("mul", of("gate", GELU_TANH), "up"), "gate up", layout.elementwise),
     Pattern("GELU_TANH", GELU_TANH, "x", layout.elementwise),
@@ -163,11 +164,11 @@ PATTERNS = (
     Pattern("BIAS", ("add", "x", ".bias"), "x .bias", layout.bias),
     Pattern("ADD", ("add", "x", "y"), "x y", layout.elementwise, when=layout.have_one_shape),
     Pattern("ROW_MEAN", ("mean", "x", {"dim": -1, "keepdim": "_", "dtype": "_"}), "x", layout.of_row),
-    Pattern("ROW_MEAN", ("var|std", "x", -1, {"keepdim": "_"}), "x", layout.variance),
+    Pattern("ROW_MEAN", Either(("var|std", "x", -1, {"keepdim": "_", "correction": "_"}), ("var|std", "x", -1, {"keepdim": "_", "unbiased": "_"})), "x", layout.variance),
     Pattern("ROW_SUM", ("linalg_vector_norm|norm", "x", 2, {"dim": -1, "keepdim": "_"}), "x", layout.length),
     Pattern("SUM_TOKENS", ("sum|mean", "x", {"dim": Either(-2, -3, -4), "keepdim": "_", "dtype": "_"}), "x", layout.pooled),
     Pattern("ROW_SUM", ("sum", "x", {"dim": -1, "keepdim": "_", "dtype": "_"}), "x", layout.of_row),
-    Pattern("", REPEATED, "x", layout.repeated),
+    Pattern("", REPEATED, "x", attention.repeated),
     Pattern("CROSS_ENTROPY", ("cross_entropy_loss", "logits", "targets", {"reduction": "#reduction", "ignore_index": "#ignored", "label_smoothing": "#smoothing"}),
             "logits targets", layout.cross_entropy),
     Pattern("CROSS_ENTROPY", ("nll_loss|nll_loss_nd", LOG_PROBABILITIES, "targets",
