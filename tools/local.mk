@@ -121,6 +121,7 @@ IMPORT_FILES = \
   %reldir%/import/patterns.py \
   %reldir%/import/program.py \
   %reldir%/import/refusal.py \
+  %reldir%/import/rewrite.py \
   %reldir%/import/scaling.py \
   %reldir%/import/steps.py \
   %reldir%/import/tables.py \

@@ -14,7 +14,7 @@ cd "$scratch" || exit 1
 status() { cat "$1.status"; }
 
 # ---- what is imported, and refused: one process for all ----
-trained="nano written_out odd placed llama gpt2 gemma3 olmo2" checked="mistral gemma2 qwen2 qwen3 programs standard parts phi3 gpt_neox stablelm phi" folders="bare neox scaled"
+trained="nano written_out odd placed llama gpt2 gemma3 olmo2" checked="mistral gemma2 qwen2 qwen3 programs standard lecture parts phi3 gpt_neox stablelm phi" folders="bare neox scaled"
 for name in $trained $checked; do
   options=
   test $name != odd || options="--loss odd_loss"

@@ -327,6 +327,48 @@ def standard():
     return Standard()
 
 
+class Lecture(nn.Module):
+    """As lectures write it: heads one by one, attention by einsum with scores that are scaled after the mask, a gated layer."""
+
+    class Single(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.q, self.k, self.v = (nn.Linear(WIDTH, WIDTH // 2, bias=False) for _ in range(3))
+            self.register_buffer("seen", torch.ones(POSITIONS, POSITIONS).tril())
+
+        def forward(self, x):
+            scores = self.q(x) @ self.k(x).transpose(-2, -1) * (WIDTH // 2) ** -0.5
+            return scores.masked_fill(self.seen[:x.shape[1], :x.shape[1]] == 0, float("-inf")).softmax(-1) @ self.v(x)
+
+    class Layer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.single, self.qkv, self.gated = nn.ModuleList(Lecture.Single() for _ in range(2)), nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, 2 * WIDTH)
+            self.o = nn.Parameter(torch.randn(WIDTH, WIDTH))
+
+        def forward(self, x):
+            x = x + torch.cat([head(x) for head in self.single], -1)
+            q, k, v = (part.unflatten(-1, (4, -1)) for part in self.qkv(x).chunk(3, -1))
+            scores = torch.einsum("nqhd,nkhd->nhqk", q, k).masked_fill(torch.ones(x.shape[1], x.shape[1]).triu(1) == 1, -1e20) / 5.0
+            y = torch.einsum("nhqk, nkhd -> nqhd", scores.softmax(-1), v).flatten(2)
+            return x + torch.einsum("btc,oc->bto", y, self.o) + F.glu(self.gated(x))
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.layers, self.head = nn.Embedding(TOKENS, WIDTH), nn.ModuleList(Lecture.Layer() for _ in range(2)), nn.Linear(WIDTH, TOKENS)
+
+    def forward(self, tokens, start=0):
+        x = self.embed(tokens)
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(x)[:, start:]
+
+
+def lecture():
+    torch.manual_seed(6)
+    return Lecture()
+
+
 # ---- transformers: the sizes of tests/models ----
 
 SIZES = {"vocab_size": TOKENS, "hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 4, "num_key_value_heads": 2,

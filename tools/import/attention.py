@@ -4,22 +4,24 @@ from dataclasses import replace
 import torch
 
 import constants
-from ops import HEADS_FIRST, HEADS_TRANSPOSED, Data, Table, needs
+from ops import HEADS_FIRST, HEADS_TRANSPOSED, Data, Table, needs, plain
 
 MASKS_TRIED = 4
 
 
 def heads_of(maker, name, axes):
     """A value of (batch, sequence, heads, head_dim) whose axes the user has in that order, batch and heads as one dim or as two."""
-    value, tokens = with_one_head(maker, maker.value(name)), (maker.graph.batch, maker.graph.sequence)
+    value, tokens = with_one_head(maker, maker.value(name), axes == HEADS_TRANSPOSED), (maker.graph.batch, maker.graph.sequence)
     needs(len(value.shape) == 4 and value.shape[:2] == tokens and value.axes == axes,
           f"{name} is not of (batch, heads, sequence, head_dim), transposed from (batch, sequence, heads, head_dim)")
     return value
 
 
-def with_one_head(maker, value):
-    """Of (batch, 1, sequence, head_dim), as of several heads."""
+def with_one_head(maker, value, transposed=False):
+    """Of (batch, 1, sequence, head_dim), or (batch, sequence, head_dim), as of several heads. `transposed`: it is to have the order of keys in a product."""
     batch, sequence = maker.graph.batch, maker.graph.sequence
+    if len(value.shape) == 3 and value.shape[:2] == (batch, sequence) and value.axes == ((0, 2, 1) if transposed else (0, 1, 2)) and value.repeat == 1 and not value.counts:
+        return replace(value, shape=(batch, sequence, 1, value.shape[2]), axes=HEADS_TRANSPOSED if transposed else HEADS_FIRST)
     is_one = value.shape[:3] == (batch, 1, sequence) and value.axes == (0, 1, 2, 3) and sequence > 1 and value.repeat == 1 and not value.counts
     return replace(value, shape=(batch, sequence, 1, value.shape[3]), axes=HEADS_FIRST) if is_one and len(value.shape) == 4 else value
 
@@ -62,17 +64,18 @@ def attention(maker):
     needs(q.repeat == 1 and k.shape == v.shape and k.shape[3] == head_dim, "keys and values of other extents than the queries")
     needs(q.counts == k.counts, "keys of other dims than the queries")
     q = replace(q, counts=v.counts)  # and so the result
+    made_of = (lambda output: replace(q, output=output)) if len(maker.shape) > 3 or q.counts else lambda output: plain(output, maker.shape)
     needs(k.repeat == v.repeat and heads == kv_heads * k.repeat * grouped, "heads that keys and values do not divide")
     attributes = {"heads": heads, "kv_heads": kv_heads, "head_dim": head_dim, **({"cap": maker.bound["#cap"]} if "#cap" in maker.bound else {})}
     read = [scaled_query(maker, q, head_dim, fused), k.output, v.output]
     said = next((name for name in ("%mask", "%shown", "%hidden") if name in maker.bound), None)
     if said:
         read.append(Data(key_mask(maker, said, fused and maker.call.value["is_causal"])))
-        return replace(q, output=maker.add(read, attributes, row="ATTENTION_FULL"))
+        return made_of(maker.add(read, attributes, row="ATTENTION_FULL"))
     window = constants.window_of(*masks_of(maker, fused), maker.graph.sequence)
     if window is None:
-        return replace(q, output=maker.add([*read, None], attributes, row="ATTENTION_FULL"))
-    return replace(q, output=maker.add([*read, Data("starts")], {**attributes, **({"window": window} if window else {})}))
+        return made_of(maker.add([*read, None], attributes, row="ATTENTION_FULL"))
+    return made_of(maker.add([*read, Data("starts")], {**attributes, **({"window": window} if window else {})}))
 
 
 def repeated(maker):

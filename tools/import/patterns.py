@@ -107,7 +107,9 @@ PLAIN_SCORES = Either(("mul", PRODUCT, "#scale"), ("div", PRODUCT, "#divisor"), 
 SCORES = Either(("mul", ("tanh", ("div", PLAIN_SCORES, "#cap")), "#cap"), PLAIN_SCORES)
 HIDDEN = Either(("masked_fill", SCORES, Either("@hidden", "%hidden"), "#least"), ("where", Either("@shown", "%shown"), SCORES, "#least"), ("add", ("mul", SCORES, "@factor"), "@mask"))
 OF_HEADS = ("add", ("reshape|view|_unsafe_view", SCORES, "_"), Either("@mask", "%mask"))  # of batch and heads as two dims, where the products have one
-MASKED = Either(ADDED, ("add", SCORES, Either("@mask", "%mask")), OF_HEADS, ("reshape|view|_unsafe_view", OF_HEADS, "_"), ("add", HIDDEN, "@mask"), HIDDEN, SCORES)
+HIDDEN_BEFORE = ("masked_fill", PRODUCT, Either("@hidden", "%hidden"), "#least")  # before scores are scaled
+SCALED_AFTERWARDS = Either(("div", HIDDEN_BEFORE, "#divisor"), ("mul", HIDDEN_BEFORE, "#scale"))
+MASKED = Either(ADDED, ("add", SCORES, Either("@mask", "%mask")), OF_HEADS, ("reshape|view|_unsafe_view", OF_HEADS, "_"), ("add", HIDDEN, "@mask"), HIDDEN, SCALED_AFTERWARDS, SCORES)
 ATTENTION = ("matmul|bmm", ("softmax", MASKED, -1, {"dtype": "_"}), "v")
 FUSED_ATTENTION = ("scaled_dot_product_attention", "q", "k", "v",
                    {"attn_mask": Either("@mask?", "%mask"), "is_causal": "_", "scale": "#scale?", "enable_gqa": "_"})
@@ -191,7 +193,10 @@ def probabilities(scores):
     return Either(found, ("slice", found, {"dim": -1, "start": "_", "end": "_"}))
 
 
+TIMES = ("mul", PRODUCT, "factor")
 WITHOUT_ROW = (
+    (("matmul|mm", "x", ".w"), "a product by a matrix of (in, out) without a bias; with one, or x @ w.T of (out, in), it is taken"),
+    (("matmul|bmm", probabilities(Either(TIMES, ("add", TIMES, Either("@mask", "%mask")), ("masked_fill", TIMES, "_", "_"))), "v"), "scores times a value or weights, as a temperature of each head; a number is taken"),
     (("matmul|bmm", probabilities(WITH_SINKS), "v"), "attention sinks: a score beside those of the keys; Penstock's attention has those of keys alone"),
     (("matmul|bmm", probabilities(OF_CONSTANTS), "v"), OF_OTHER_VALUES),
     (("matmul|bmm", probabilities(BIASED), "v"), "scores with a bias that depends on values or weights, as relative positions have; rotary positions, or a table that is added to the tokens, are taken"),
