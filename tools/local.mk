@@ -99,6 +99,7 @@ CHAT_FILES = \
 EXTRA_DIST += $(CHAT_FILES)
 IMPORT_FILES = \
   %reldir%/import/__main__.py \
+  %reldir%/import/attention.py \
   %reldir%/import/check.py \
   %reldir%/import/command.py \
   %reldir%/import/constants.py \
@@ -121,12 +122,14 @@ IMPORT_FILES = \
   %reldir%/import/patterns.py \
   %reldir%/import/program.py \
   %reldir%/import/refusal.py \
+  %reldir%/import/rewrite.py \
   %reldir%/import/scaling.py \
   %reldir%/import/steps.py \
   %reldir%/import/tables.py \
   %reldir%/import/units.py \
   %reldir%/import/views.py \
-  %reldir%/import/write.py
+  %reldir%/import/write.py \
+  gen/model/described.def
 EXTRA_DIST += $(IMPORT_FILES)
 if PYTHON_FOUND
 bin_SCRIPTS += penstock-report penstock-log penstock-chat penstock-import

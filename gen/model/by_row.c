@@ -358,8 +358,8 @@ static const char *check_padding(const struct matching *m) {
   const int padding = pen_signature_dim(m->signature, "padding"),
             rows = pen_signature_dim(m->signature, "vocab");
   if (padding < 0 || m->dim[padding] <= m->dim[rows]) return NULL;
-  return pen_text("padding = %lld: at most %lld, the rows of the table",
-                  (long long)m->dim[padding], (long long)m->dim[rows]);
+  return pen_text("padding = %lld: at most %lld, the rows of the table", (long long)m->dim[padding],
+                  (long long)m->dim[rows]);
 }
 
 static const char *check_match(const struct matching *m) {

@@ -349,9 +349,8 @@ static void read_part(struct pen_safetensors *stored, const struct pen_manifest 
   float *all = pen_tensor_destination(whole, weight, to, &known);
   for (uint32_t n = 0; !known && n < pen_tensor_count(weight); n++) {
     pen_checkpoint_tensor_name(name, weight, n, part);
-    pen_safetensors_read(
-        stored, pen_safetensors_expect_weight(stored, name, weight),
-        all + n * pen_one_tensor_elements(weight), digest);
+    pen_safetensors_read(stored, pen_safetensors_expect_weight(stored, name, weight),
+                         all + n * pen_one_tensor_elements(weight), digest);
     pen_manifest_expect(manifest, plan, weight_index, n, part, path, digest);
   }
   pen_tensor_read(whole, weight, to);

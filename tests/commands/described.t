@@ -190,7 +190,10 @@ llama|s/\["k", "table", "starts"\]/["k", "v", "starts"]/|: unit layer, op 6, ROP
 llama|s/\["logits", "targets", "targets.share"\]/["n", "targets", "targets.share"]/|: unit head, op 2, CROSS_ENTROPY: n: operand logits: what a LINEAR without addend makes
 llama|s/"lm_head.weight", "shape": \[200, 32\]/"lm_head.weight", "shape": [200, 16]/|: unit head, op 1, LINEAR: the product is of 2 rows for each token: one
 llama|s/\["CROSS_ENTROPY", \["logits"/["ROW_MEAN", ["logits"], {}, ["m"]], ["CROSS_ENTROPY", ["m"/|: unit head, op 2, ROW_MEAN: m, logits, has 1 columns: 200, as logits
-llama|s/"initial": "ones"/"initial": "twos"/|: weights?1?.initial = "twos": "zeros", "ones", {"normal": DEVIATION} or {"constant": NUMBER}
+llama|s/"initial": "ones"/"initial": "twos"/|: weights?1?.initial = "twos": "zeros", "ones", "given", {"normal": DEVIATION} or {"constant": NUMBER}
+nano|s/"\.wte\.weight"\], {}/".wte.weight"], {"padding": 98}/|: unit embedding, op 0, EMBEDDING (nano.py:60): padding = 98: at most 97, the rows of the table
+nano|s/\("wpe.weight", "shape": \[\)/\12, 1, 1, /|: weights?1?.shape = ?2,1,1,64,48?: a list of one to four extents
+nano|s/\("wpe.weight", "shape": \[\)/\12, /|: unit embedding, op 1, POSITION (nano.py:61): wpe.weight: operand table has 2 extents, the shape of the weight 3: those of 1 left out
 pointwise|s/"RELU", 0\]/"RELU", 1]/|: unit layer, op 2, POINTWISE (odd.py:12): program?0?: RELU: input 1: one of the operands, which are 0 to 3, or an earlier step; the first is 4
 pointwise|s/"SQUARE", 4\]/"SQUARE", 5]/|: unit layer, op 2, POINTWISE (odd.py:12): program?1?: SQUARE: input 5: one of the operands
 pointwise|s/"SQUARE", 4\]/"SQUARED", 4]/|: unit layer, op 2, POINTWISE (odd.py:12): program?1?: SQUARED: there is no such step; the steps are CONST, ADD,
@@ -211,6 +214,8 @@ END_OF_REFUSALS
 ok "all of them" test $refused -gt 40
 sed 's/"CONST", 0.5\], \["ADD", 6/"CONST", 0], ["ADD", 6/' "$models/pointwise.json" >"$scratch/pole.json"
 ok "a program whose gradient is no number at 0" check "$scratch/pole.json" "$scratch/nano_described.cfg"
+sed 's/\("wpe.weight", "shape": \[\)/\11, /; s/\("h.\*.attn.c_attn.bias", "shape": \[\)144/\13, 1, 48/' "$models/nano.json" >"$scratch/dims.json"
+ok "extents of 1, and a row of several dims" check "$scratch/dims.json" "$scratch/nano_described.cfg"
 nano=$scratch/nano_described.cfg
 ok "sequences of one token, whose tokens have one row of a table" "$gen" --check -s model.sequence=1 "$scratch/parts_described.cfg"
 attends='s|\["LINEAR", \["first", "\.topic|["ATTENTION", ["first", "first", "first"], {"heads": 2, "kv_heads": 2, "head_dim": 12}, ["seen"]],\n      ["LINEAR", ["seen", ".topic|'

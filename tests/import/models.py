@@ -251,6 +251,7 @@ class Programs(nn.Module):
         lambda layer, a, b: torch.where((a > b) & ~(a < -0.3), a, b.new_zeros(())) + b.masked_fill(a >= 0.2, 0.1) * (b != 0).float(),
         lambda layer, a, b: F.normalize(a, dim=-1) + b * torch.sigmoid(a.mean(-1, keepdim=True)),
         lambda layer, a, b: (a - a.mean(-1, keepdim=True)) * torch.rsqrt((a - a.mean(-1)[..., None]).pow(2).mean(-1, keepdim=True) + 1e-3) * layer.gain + b,
+        lambda layer, a, b: (a - a.mean(-1, keepdim=True)) / (a.std(-1, keepdim=True) + 1e-3) * layer.gain + b / torch.sqrt(b.var(-1, keepdim=True, unbiased=False) + 1e-3),
         lambda layer, a, b: a / (a.square().mean(-1, keepdim=True).sqrt() + 1e-3) * layer.gain - b * torch.rsqrt((b + b).square().mean(-1, keepdim=True).clamp_min(1e-3)),
         lambda layer, a, b: 0.5 * a * (1 + torch.tanh(0.8 * (a + 0.044715 * a**3))) + a * torch.sigmoid(b) * b,
         lambda layer, a, b: torch.add(a * layer.slope, b, alpha=2) * layer.scalar / (1 + torch.exp(-layer.gain)),
@@ -324,6 +325,48 @@ class Standard(nn.Module):
 def standard():
     torch.manual_seed(5)
     return Standard()
+
+
+class Lecture(nn.Module):
+    """As lectures write it: heads one by one, attention by einsum with scores that are scaled after the mask, a gated layer."""
+
+    class Single(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.q, self.k, self.v = (nn.Linear(WIDTH, WIDTH // 2, bias=False) for _ in range(3))
+            self.register_buffer("seen", torch.ones(POSITIONS, POSITIONS).tril())
+
+        def forward(self, x):
+            scores = self.q(x) @ self.k(x).transpose(-2, -1) * (WIDTH // 2) ** -0.5
+            return scores.masked_fill(self.seen[:x.shape[1], :x.shape[1]] == 0, float("-inf")).softmax(-1) @ self.v(x)
+
+    class Layer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.single, self.qkv, self.gated = nn.ModuleList(Lecture.Single() for _ in range(2)), nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, 2 * WIDTH)
+            self.o = nn.Parameter(torch.randn(WIDTH, WIDTH))
+
+        def forward(self, x):
+            x = x + torch.cat([head(x) for head in self.single], -1)
+            q, k, v = (part.unflatten(-1, (4, -1)) for part in self.qkv(x).chunk(3, -1))
+            scores = torch.einsum("nqhd,nkhd->nhqk", q, k).masked_fill(torch.ones(x.shape[1], x.shape[1]).triu(1) == 1, -1e20) / 5.0
+            y = torch.einsum("nhqk, nkhd -> nqhd", scores.softmax(-1), v).flatten(2)
+            return x + torch.einsum("btc,oc->bto", y, self.o) + F.glu(self.gated(x))
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.layers, self.head = nn.Embedding(TOKENS, WIDTH), nn.ModuleList(Lecture.Layer() for _ in range(2)), nn.Linear(WIDTH, TOKENS)
+
+    def forward(self, tokens, start=0):
+        x = self.embed(tokens)
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(x)[:, start:]
+
+
+def lecture():
+    torch.manual_seed(6)
+    return Lecture()
 
 
 # ---- transformers: the sizes of tests/models ----

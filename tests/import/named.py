@@ -94,7 +94,8 @@ def taken_of(output, taken):
 
 def grpo(output, taken, old, reference, advantage, mask):
     """Clipped, with a divergence; each sample has its mean."""
-    logp = taken_of(output, taken)
+    logits = output["heads"]["logits"] / 0.9
+    logp = logits.gather(-1, taken.unsqueeze(-1)).squeeze(-1) - logits.logsumexp(-1)
     ratio, kl = (logp - old).exp(), reference - logp
     surrogate = torch.minimum(ratio * advantage, ratio.clamp(0.8, 1.2) * advantage)
     each = -surrogate + 0.1 * (kl.exp() - kl - 1)
@@ -134,14 +135,34 @@ def smoothed(output, targets):
 
 # ---- masks of keys, samples without tokens ----
 
-class Encoder(nn.Module):
+class Hiding(nn.Module):
+    """Attention written out, whose mask says which scores are hidden."""
+
     def __init__(self):
         super().__init__()
-        self.embed, self.head = nn.Embedding(TOKENS, WIDTH), nn.Linear(WIDTH, CLASSES)
-        self.encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(WIDTH, 2, 24, batch_first=True), 2)
+        self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
+
+    def forward(self, x, shown):
+        q, k, v = (part.unflatten(-1, (2, -1)).transpose(1, 2) for part in self.qkv(x).chunk(3, -1))
+        scores = (q @ k.transpose(-1, -2) / 8**0.5).masked_fill(shown[:, None, None] == 0, -1e9)
+        return x + (scores.softmax(-1) @ v).transpose(1, 2).flatten(2)
+
+
+class Encoder(nn.Module):
+    """Log-probabilities."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.places, self.head = nn.Embedding(TOKENS, WIDTH), nn.Embedding(64, WIDTH), nn.Linear(WIDTH, CLASSES)
+        self.layers = nn.ModuleList([Hiding(), nn.TransformerEncoderLayer(WIDTH, 2, 24, batch_first=True)])
 
     def forward(self, tokens, shown):
-        return self.head(self.encoder(self.embed(tokens), src_key_padding_mask=~shown))
+        x = self.embed(tokens) + self.places(torch.arange(tokens.shape[1]).unsqueeze(0).expand_as(tokens))
+        return self.head(self.layers[1](self.layers[0](x, shown), src_key_padding_mask=~shown)).log_softmax(-1)
+
+
+def picked(output, labels):
+    return F.nll_loss(output.transpose(1, 2), labels)
 
 
 def encoder():
@@ -212,9 +233,9 @@ def squares(output, y):
     return F.mse_loss(output, y)
 
 
-def ranked(output, y):
-    """Of pairs of samples, each with one score."""
-    return -F.logsigmoid((output * y).view(-1, 2).sum(-1)).mean()
+def margins(output, y):
+    """Of pairs of samples."""
+    return F.mse_loss(output, y) - F.logsigmoid((output * y).view(-1, 2).sum(-1)).mean()
 
 
 def classes(output, kind):

@@ -178,6 +178,23 @@ def alibi(layer, x):
     return layer.down((scores.softmax(-1) @ q).transpose(1, 2).flatten(2))
 
 
+def temperature(layer, x):
+    q, scores, mask = parts_of(layer, x)
+    #> scores times a value or weights
+    return layer.down(((scores * layer.row[0, :2, None, None] + mask).softmax(-1) @ q).transpose(1, 2).flatten(2))
+
+
+def matrix(layer, x):
+    #> a product by a matrix of (in, out) without a bias
+    return layer.down(F.relu(x @ layer.up.weight))
+
+
+def shifted(layer, x):
+    x = layer.up(x)
+    #> values of other tokens beside those of a token
+    return layer.down(x + F.pad(x, (0, 0, 1, -1)))
+
+
 def relative(layer, x):
     q, scores, mask = parts_of(layer, x)
     #> scores with a bias that depends on values or weights
@@ -262,7 +279,7 @@ class Flat(nn.Module):
         return self.head(self.second(self.first(self.embed(tokens)).relu()))
 
 
-FUNCTIONS = (sum_of, several, buffer, noise, custom, branch, number, view, region, stopped, size, twice, part, over_samples, heads, scaled, stretched, gates, over_tokens, largest, sinks, alibi, relative, bound, twisted)
+FUNCTIONS = (sum_of, several, buffer, noise, custom, branch, number, view, region, stopped, size, twice, part, over_samples, heads, scaled, stretched, gates, over_tokens, largest, sinks, alibi, relative, temperature, matrix, shifted, bound, twisted)
 CLASSES = (Apart, Unplaced, Valid, Balanced, Squared, Skips)
 for function in FUNCTIONS:
     globals()["build_" + function.__name__] = lambda function=function: Model(function)

@@ -131,7 +131,7 @@ def denominator(graph, node):
     """A Share whose factor is 1 over the node."""
     node = without_views(graph, node)
     kind = kind_of(node)
-    wrong = "a denominator that is no sum of an input, nor the number of targets that are not ignored"
+    wrong = "a denominator that is no sum of an input, as of a mask that data have, nor the number of targets that are not ignored"
     needs(node in graph.of_inputs and hasattr(node.target, "_schema"), wrong)
     call = Call(node)
     first = next(iter(call.value.values()))

@@ -16,6 +16,7 @@ from failure import BAD_DATA, NO_INPUT, Failure
 from graph import Graph
 from inputs import IGNORED, example, of_token_files
 from refusal import Refusal, Refused, innermost, is_users
+from rewrite import rewrite
 
 PREFIX = "module."  # of the names in a graph
 
@@ -310,6 +311,7 @@ def export(step, batch, sequence, noted, buffers):
         raise
     except Exception as error:
         raise Refused([untraceable(error)]) from None
+    rewrite(exported.graph)
     graph = Graph(exported, batch, sequence, PREFIX, {PREFIX + name: value for name, value in buffers.items()}, step.inputs, step.group)
     graph.refusals += custom
     return graph

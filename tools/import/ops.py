@@ -1,5 +1,7 @@
 """ops.py: the ops of a description while it is made, and how a value of the user's graph lies in what an op gives."""
 import math
+import pkgutil
+import re
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, islice
@@ -12,8 +14,13 @@ HEADS_FIRST = (0, 2, 1, 3)  # (batch, heads, sequence, head_dim) of (batch, sequ
 HEADS_TRANSPOSED = (0, 2, 3, 1)
 
 
-TO_SAMPLES = ("SELECT_TOKENS", "SUM_TOKENS")  # rows that make values of samples, not of tokens
-TO_TOKENS = ("REPEAT_TOKENS",)
+def turns(which):
+    """The rows of PEN_DESCRIBED_TURN, of the table that is packed with this program."""
+    table = pkgutil.get_data(__name__, "described.def").decode()
+    return re.findall(rf"^PEN_DESCRIBED_TURN\((\w+), {which}\)", table, re.MULTILINE)
+
+
+TO_SAMPLES, TO_TOKENS = turns("TO_SAMPLES"), turns("TO_TOKENS")
 
 
 @dataclass(eq=False)

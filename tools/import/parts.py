@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from ops import Output, needs, plain
 
-OF_ROWS = "parts of another dim than the columns of a token"
+OF_ROWS = "parts of another dim than the columns of a token; an input of 1 and -1 as a factor, and view(-1, 2).sum(-1), says which of two samples is which (--loss-group)"
 
 
 def said_of(sizes, groups):

@@ -5,6 +5,7 @@ the user's value lies where. Entries are tried in this order, from the last node
 from dataclasses import dataclass, field
 from typing import Callable
 
+import attention
 import experts
 import layout
 import parts
@@ -107,7 +108,9 @@ PLAIN_SCORES = Either(("mul", PRODUCT, "#scale"), ("div", PRODUCT, "#divisor"), 
 SCORES = Either(("mul", ("tanh", ("div", PLAIN_SCORES, "#cap")), "#cap"), PLAIN_SCORES)
 HIDDEN = Either(("masked_fill", SCORES, Either("@hidden", "%hidden"), "#least"), ("where", Either("@shown", "%shown"), SCORES, "#least"), ("add", ("mul", SCORES, "@factor"), "@mask"))
 OF_HEADS = ("add", ("reshape|view|_unsafe_view", SCORES, "_"), Either("@mask", "%mask"))  # of batch and heads as two dims, where the products have one
-MASKED = Either(ADDED, ("add", SCORES, Either("@mask", "%mask")), OF_HEADS, ("reshape|view|_unsafe_view", OF_HEADS, "_"), ("add", HIDDEN, "@mask"), HIDDEN, SCORES)
+HIDDEN_BEFORE = ("masked_fill", PRODUCT, Either("@hidden", "%hidden"), "#least")  # before scores are scaled
+SCALED_AFTERWARDS = Either(("div", HIDDEN_BEFORE, "#divisor"), ("mul", HIDDEN_BEFORE, "#scale"))
+MASKED = Either(ADDED, ("add", SCORES, Either("@mask", "%mask")), OF_HEADS, ("reshape|view|_unsafe_view", OF_HEADS, "_"), ("add", HIDDEN, "@mask"), HIDDEN, SCALED_AFTERWARDS, SCORES)
 ATTENTION = ("matmul|bmm", ("softmax", MASKED, -1, {"dtype": "_"}), "v")
 FUSED_ATTENTION = ("scaled_dot_product_attention", "q", "k", "v",
                    {"attn_mask": Either("@mask?", "%mask"), "is_causal": "_", "scale": "#scale?", "enable_gqa": "_"})
@@ -229,18 +232,18 @@ PATTERNS = (
     Pattern("RMSNORM", NORMALIZED, "x", layout.normalized, when=layout.has_heads),
     Pattern("RMSNORM", ("rms_norm", "x", "_", ".gain?", "#epsilon?"), "x .gain", layout.norm, "epsilon", {"epsilon": layout.F32_EPSILON}),
     Pattern("LAYERNORM", ("layer_norm", "x", "_", ".gain?", ".bias?", "#epsilon"), "x .gain .bias", layout.norm, "epsilon"),
-    Pattern("ROPE", ROTATED, "x", layout.rotation),
-    Pattern("ROPE", ROTATED_HALVES, "x", layout.rotation),
-    Pattern("ROPE_PART", ROTATED_PART, "x", layout.rotation),
-    Pattern("ROPE_PART", ROTATED_PAIRS, "x", layout.rotation_of_pairs),
-    Pattern("ROPE_PART", of_part(ROTATED_PAIRS), "x", layout.rotation_of_pairs),
+    Pattern("ROPE", ROTATED, "x", attention.rotation),
+    Pattern("ROPE", ROTATED_HALVES, "x", attention.rotation),
+    Pattern("ROPE_PART", ROTATED_PART, "x", attention.rotation),
+    Pattern("ROPE_PART", ROTATED_PAIRS, "x", attention.rotation_of_pairs),
+    Pattern("ROPE_PART", of_part(ROTATED_PAIRS), "x", attention.rotation_of_pairs),
     Pattern("MOE", CHOSEN_EXPERTS, "x", experts.of_stacks),
     Pattern("MOE", ALL_EXPERTS, "x", experts.of_loop),
     Pattern("JOIN_2", ("cat", ["x", "y"], "_"), "x y", parts.join),
     Pattern("JOIN_3", ("cat", ["x", "y", "z"], "_"), "x y z", parts.join),
     *(Pattern("COPY_BLOCKS", ("cat", [f"x{part}" for part in range(count)], "_"), " ".join(f"x{part}" for part in range(count)), parts.join) for count in range(4, PARTS_MOST + 1)),
-    Pattern("ATTENTION", FUSED_ATTENTION, "q k v", layout.attention),
-    Pattern("ATTENTION", ATTENTION, "q k v", layout.attention),
+    Pattern("ATTENTION", FUSED_ATTENTION, "q k v", attention.attention),
+    Pattern("ATTENTION", ATTENTION, "q k v", attention.attention),
     Pattern("SWIGLU", ("mul", of("gate", SILU), "up"), "gate up", layout.elementwise),
     Pattern("GEGLU", ("mul", of("gate", GELU_TANH), "up"), "gate up", layout.elementwise),
     Pattern("GELU_TANH", GELU_TANH, "x", layout.elementwise),
@@ -250,11 +253,11 @@ PATTERNS = (
     Pattern("BIAS", ("add", "x", ".bias"), "x .bias", layout.bias),
     Pattern("ADD", ("add", "x", "y"), "x y", layout.elementwise, when=layout.have_one_shape),
     Pattern("ROW_MEAN", ("mean", "x", {"dim": -1, "keepdim": "_", "dtype": "_"}), "x", layout.of_row),
-    Pattern("ROW_MEAN", ("var|std", "x", -1, {"keepdim": "_"}), "x", layout.variance),
+    Pattern("ROW_MEAN", Either(("var|std", "x", -1, {"keepdim": "_", "correction": "_"}), ("var|std", "x", -1, {"keepdim": "_", "unbiased": "_"})), "x", layout.variance),
     Pattern("ROW_SUM", ("linalg_vector_norm|norm", "x", 2, {"dim": -1, "keepdim": "_"}), "x", layout.length),
     Pattern("SUM_TOKENS", ("sum|mean", "x", {"dim": Either(-2, -3, -4), "keepdim": "_", "dtype": "_"}), "x", layout.pooled),
     Pattern("ROW_SUM", ("sum", "x", {"dim": -1, "keepdim": "_", "dtype": "_"}), "x", layout.of_row),
-    Pattern("", REPEATED, "x", layout.repeated),
+    Pattern("", REPEATED, "x", attention.repeated),
     Pattern("CROSS_ENTROPY", ("cross_entropy_loss", "logits", "targets", {"reduction": "#reduction", "ignore_index": "#ignored", "label_smoothing": "#smoothing"}),
             "logits targets", layout.cross_entropy),
     Pattern("CROSS_ENTROPY", ("nll_loss|nll_loss_nd", LOG_PROBABILITIES, "targets",
@@ -277,7 +280,10 @@ def probabilities(scores):
     return Either(found, ("slice", found, {"dim": -1, "start": "_", "end": "_"}))
 
 
+TIMES = ("mul", PRODUCT, "factor")
 WITHOUT_ROW = (
+    (("matmul|mm", "x", ".w"), "a product by a matrix of (in, out) without a bias; with one, or x @ w.T of (out, in), it is taken"),
+    (("matmul|bmm", probabilities(Either(TIMES, ("add", TIMES, Either("@mask", "%mask")), ("masked_fill", TIMES, "_", "_"))), "v"), "scores times a value or weights, as a temperature of each head; a number is taken"),
     (("matmul|bmm", probabilities(WITH_SINKS), "v"), "attention sinks: a score beside those of the keys; Penstock's attention has those of keys alone"),
     (("matmul|bmm", probabilities(OF_CONSTANTS), "v"), OF_OTHER_VALUES),
     (("matmul|bmm", probabilities(BIASED), "v"), "scores with a bias that depends on values or weights, as relative positions have; rotary positions, or a table that is added to the tokens, are taken"),

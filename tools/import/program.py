@@ -28,10 +28,14 @@ REASONS = {
     **dict.fromkeys(("max", "amax", "min", "amin", "max_pool1d", "adaptive_max_pool1d"), "the largest or least of several values; the sum or mean over tokens, or of all elements of one, is taken"),
     **dict.fromkeys(("matmul", "mm", "bmm", "einsum"), "a product of two values other than attention, as a contrastive loss has, of samples with each other"),
     "topk": "a choice of the greatest that is no router of experts as MOE's",
-    "index": "parts that values choose, which are no experts' matrices as MOE's",
+    **dict.fromkeys(("conv1d", "conv2d", "conv3d", "convolution"), "a convolution; of patches that do not overlap it is an nn.Linear of an input (batch, patches, elements of a patch)"),
+    **dict.fromkeys(("index", "index_select", "take_along_dim"), "values at places that an input or other values say, and no experts of a router; a mask of them as a factor, and a sum over tokens, is taken"),
+    "pad": "values of other tokens beside those of a token, as a shift has them; attention, and sums over tokens, are taken",
+    "stack": "values stacked by a loop over tokens or heads, as a scan has them",
+    "var": "a variance over other values than all elements of a token", "std": "a deviation over other values than all elements of a token",
     **dict.fromkeys(("select_scatter", "slice_scatter", "index_put", "copy", "fill"), "a write through a view"),
 }
-OF_ONE_DIM = ("softmax", "log_softmax", "max", "amax", "min", "amin")
+OF_ONE_DIM = ("softmax", "log_softmax", "max", "amax", "min", "amin", "var", "std")
 
 
 class Match:
@@ -63,6 +67,7 @@ def patterns_of(graph, node):
             values = (value for name, value in found.bound.items()
                       if name[0] not in ".#@%&$" and (graph.ids_of(value) if name in ("ids", "targets") else graph.input_of(value)) is None)
             yield Match(pattern.make, list(values), pattern, found)
+OF_INPUTS = ("mean", "sum", "std", "var", "max", "min", "amax", "amin")
 
 
 class TableShapes(Mapping):
@@ -184,6 +189,16 @@ def reason_of(graph, node):
     if graph.is_constant(node):
         return "a value that depends on no input"
     name = kind_of(node)
+    if name == "einsum" and any(graph.parameter(read) for read in node.all_input_nodes):
+        return "an einsum with a weight; an nn.Linear, or one with a matrix of (out, in), is taken"
+    if name == "linear" and graph.strip(node.args[1]) in graph.of_weights and not graph.part(graph.strip(node.args[1])):
+        return "a product by a weight that is computed of others"
+    if node in graph.of_weights:
+        return f"a weight that is computed of others, by aten.{name}, or is the same for all samples, as a token that is put before those of the input"
+    if node in graph.of_inputs and name in OF_INPUTS:
+        return f"{name} of an input over tokens or samples; data have what is computed of inputs alone as an input"
+    if name == "linear" and graph.part(graph.strip(node.args[1])):
+        return "a product by a part of a weight, as nn.MultiheadAttention has where keys are of another value than queries, a decoder's memory"
     if name in OF_ONE_DIM and is_of_tokens(graph, node):
         return f"{name} over the tokens or samples; over tokens the sum and the mean are taken, and the softmax of attention"
     if name == "slice" and Call(node).value["step"] != 1:
@@ -233,7 +248,7 @@ def needed(graph, roots):
         elif found is None:
             reason, before = without_row(graph, node) or (reason_of(graph, node), [] if graph.is_constant(node) else node.all_input_nodes)
             refusals[node] = Refusal(place_within(graph, node) or place_of(node) or place_of(reader), reason)
-            todo += [(graph.strip(read), node) for read in before if computes(graph, graph.strip(read))]
+            todo += [(graph.strip(read), node) for read in before if computes(graph, graph.strip(read)) and graph.strip(read) not in graph.of_weights]
         else:
             matches[node] = found
             todo += [(graph.strip(read), node) for read in found.reads]

@@ -62,7 +62,7 @@ def segments_of(ops, cuts):
             segments[-1].last = index
             continue
         if label and label in ended:
-            raise Refused([Refusal(op.place, f"{label} runs again after other layers")])
+            raise Refused([Refusal(op.place, f"{label} runs again after other layers; samples that a loss takes together are rows of one batch (--loss-group)")])
         ended.add(label)
         segments.append(Segment(label, index, index))
     return segments
