@@ -105,6 +105,7 @@ IMPORT_FILES = \
   %reldir%/import/constants.py \
   %reldir%/import/describe.py \
   %reldir%/import/elementwise.py \
+  %reldir%/import/experts.py \
   %reldir%/import/formulas.py \
   %reldir%/import/fuse.py \
   %reldir%/import/graph.py \

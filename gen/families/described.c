@@ -88,13 +88,15 @@ static bool passes_gradient(const struct pen_kind *kind, uint32_t takes, uint32_
   return takes != PEN_NONE;
 }
 
-/* Whether an op computes the gradient of what it reads. */
+/* Whether an op computes the gradient of what it reads. A block of ops does. */
 static bool computes_gradients(const struct pen_kind *kind, uint32_t first, uint32_t past) {
   size_t count;
   const struct pen_gradient_rule *rules = pen_gradient_rules(&count);
-  for (uint32_t i = first; i < past; i++)
+  for (uint32_t i = first; i < past; i++) {
+    if (pen_signature_of(kind->op[i].row->kind)->is_block) return true;
     for (size_t r = 0; r < count; r++)
       if (rules[r].forward == kind->op[i].row->kind && !rules[r].weight_part) return true;
+  }
   return false;
 }
 

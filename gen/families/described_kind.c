@@ -198,6 +198,8 @@ static void find_samples(const struct pen_kind *kind, struct pen_kind_op *op) {
   if (of[0] >= 0)
     FAIL(kind, op, "operand %s is of samples, operand %s of tokens; all are of either",
          operand_row(op, of[1])->name, operand_row(op, of[0])->name);
+  if (op->row->appended == PEN_APPENDED_EXPERTS)
+    FAIL(kind, op, "operand x: a value of tokens, not of samples");
   if (turn == PEN_TURN_TO_SAMPLES) FAIL(kind, op, "operand x: a value of tokens, not of samples");
   if (op->row->appended == PEN_APPENDED_LOSS && kind->description->share_count == 0)
     FAIL(kind, op, "a loss of samples: only with a list shares");

@@ -14,6 +14,7 @@
 #include "gen/families/language.h"
 #include "gen/model/append.h"
 #include "gen/model/builder.h"
+#include "gen/model/experts.h"
 #include "gen/model/op_signature.h"
 #include "gen/model/outputs.h"
 #include "gen/topology/message.h"
@@ -48,6 +49,19 @@ static struct pen_step_sizes sizes_of(const struct pen_graph *graph, bool of_sam
 
 /* ---- operands ---- */
 
+/* A stack of experts, or the bias of their router, begins as the description says. */
+static uint32_t experts_weight(struct block_ops *e, const struct pen_described_weight *weight,
+                               const char *name) {
+  const bool is_stack = weight->dim_count > 1;
+  const uint32_t value = is_stack ? pen_graph_stack(e->graph, name, (int64_t)weight->dim[1],
+                                                    (int64_t)weight->dim[2], weight->deviation)
+                                  : pen_graph_router_bias(e->graph, name);
+  struct pen_weight *made = &e->graph->weight[e->graph->value[value].weight];
+  made->initial = weight->initial;
+  made->deviation = weight->deviation;
+  return value;
+}
+
 /* As operand k of an op reads it. */
 static uint32_t weight_value(struct block_ops *e, const struct pen_kind_op *op, int k) {
   const struct pen_description *d = e->block->kind->description;
@@ -58,7 +72,9 @@ static uint32_t weight_value(struct block_ops *e, const struct pen_kind_op *op, 
   const char *tensor = is_other_name ? weight->name : name;
   const uint32_t known = pen_weight_of_block(e->graph, tensor);
   if (known != PEN_NONE) return known;
-  uint64_t dim[PEN_WEIGHT_DIMS_MAX];
+  if (op->row->appended == PEN_APPENDED_EXPERTS && weight->dim_count != 2)
+    return experts_weight(e, weight, tensor);
+  uint64_t dim[PEN_OPERAND_EXTENTS];
   pen_described_weight_view(weight, extents, dim);
   const int64_t rows = (int64_t)dim[0], columns = (int64_t)dim[1];
   const uint32_t value = is_other_name ? pen_graph_tied_weight(e->graph, tensor, rows, columns)
@@ -233,6 +249,17 @@ static void append_attention(struct block_ops *e, struct sized_op *sized) {
   memcpy(made->real, sized->real, sizeof made->real);
 }
 
+/* Its sizes are settings (gen/topology/described_experts.h). */
+static void append_experts(struct block_ops *e, const struct pen_kind_op *op) {
+  enum { X, ROUTER, BIAS, GATE, UP, DOWN, ADDEND, READS };
+  uint32_t input[READS];
+  for (int k = 0; k < READS; k++) input[k] = input_value(e, op, k);
+  const struct pen_expert_weights weights = {input[ROUTER], input[BIAS], input[GATE], input[UP],
+                                             input[DOWN]};
+  e->value[op->first_output] =
+      pen_op_experts(e->graph, op->from->output[0], input[X], &weights, input[ADDEND]);
+}
+
 /* One of the losses that have shares of their own; the last op is the last of them. */
 static void append_loss(struct block_ops *e, struct sized_op *sized) {
   const struct pen_kind *kind = e->block->kind;
@@ -308,6 +335,10 @@ static void append_op(struct block_ops *e, const struct pen_kind_op *op) {
   }
   if (pen_language_chunk(e->graph) > 0 && logp_of(e->block, op)) {
     input_value(e, op, 1); /* the weights are in the order of the ops */
+    return;
+  }
+  if (op->row->appended == PEN_APPENDED_EXPERTS) {
+    append_experts(e, op);
     return;
   }
   struct sized_op sized = size_op(e, op);

@@ -4,6 +4,8 @@
  * elements then, so that no row of an op can hold parts of two tokens. */
 #include "gen/families/described_shapes.h"
 
+#include <string.h>
+
 #include "gen/base/arena.h"
 #include "gen/families/described_inputs.h"
 #include "gen/families/described_pointwise.h"
@@ -11,6 +13,21 @@
 
 #define FAIL(kind, op, ...) \
   pen_description_fail((kind)->description, (kind)->from, (op)->from, __VA_ARGS__)
+
+/* A name with a `*` is that of a stack of experts, which is a matrix of each. */
+static void check_stack(const struct pen_kind *kind, const struct pen_kind_op *op, int k,
+                        const struct pen_described_weight *weight) {
+  const char *star = strchr(op->operand[k].weight, '*');
+  const bool is_of_experts = pen_signature_of(op->row->kind)->operand[k].extent_count == 3;
+  if (is_of_experts == (star != NULL) &&
+      (!is_of_experts || (weight->dim_count == 3 && star == strrchr(star, '*'))))
+    return;
+  FAIL(kind, op, "%s: operand %s: %s", op->operand[k].weight,
+       pen_signature_of(op->row->kind)->operand[k].name,
+       is_of_experts ? "a matrix of each expert: of three extents, the first how many, with one * "
+                       "in its name in place of an expert's number"
+                     : "no matrix of each expert, whose name has a *");
+}
 
 static struct pen_read_shape shape_of(const struct pen_kind *kind, const struct pen_kind_op *op,
                                       int k, const char *prefix) {
@@ -26,6 +43,7 @@ static struct pen_read_shape shape_of(const struct pen_kind *kind, const struct 
   if (!weight)
     FAIL(kind, op, "%s: operand %s: there is no such weight; one of the list weights", name,
          pen_signature_of(op->row->kind)->operand[k].name);
+  check_stack(kind, op, k, weight);
   const int extents = pen_signature_of(op->row->kind)->operand[k].extent_count;
   if (!pen_described_weight_view(weight, extents, shape.dim))
     FAIL(kind, op, "%s: operand %s has %d extents, the shape of the weight %u: those of 1 left out",
@@ -70,6 +88,15 @@ static void check_logits(const struct pen_kind *kind) {
          (unsigned long long)columns, kind->value[product->first_output].name);
 }
 
+/* The product of the logits is of whole tokens, not of parts of one. */
+static void check_product(const struct pen_kind *kind, const struct pen_kind_op *op,
+                          const int64_t dim[PEN_DIMS_MAX]) {
+  const int rows = pen_signature_dim(pen_signature_of(op->row->kind), "rows");
+  if (kind->product == PEN_NONE || op != &kind->op[kind->product] || dim[rows] == 1) return;
+  FAIL(kind, op, "operand x has %lld rows of operand w for each token: one, of logits",
+       (long long)dim[rows]);
+}
+
 void pen_kind_match_unit(struct pen_kind *kind, const char *prefix, bool is_first) {
   static const struct pen_step_sizes token = {1, 1, 1, 1, 1};
   int64_t dim[PEN_DIMS_MAX];
@@ -87,6 +114,7 @@ void pen_kind_match_unit(struct pen_kind *kind, const char *prefix, bool is_firs
     const char *wrong = pen_row_dims(op->row, op->from, read, &token, dim, real);
     if (wrong) FAIL(kind, op, "%s", wrong);
     limit_ids(kind, op, dim);
+    check_product(kind, op, dim);
     for (int n = 0; n < pen_described_outputs(op->row->kind); n++)
       set_width(kind, op, op->first_output + (uint32_t)n,
                 pen_row_output_elements(op->row->kind, n, dim), is_first);

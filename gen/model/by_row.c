@@ -108,8 +108,18 @@ static bool has_loss_gradient(int kind, int operand) {
   return false;
 }
 
+/* Whether one of its extents is the dim `rows`. */
+static bool has_rows(int kind, const struct pen_operand *operand) {
+  const int rows = pen_signature_dim(pen_signature_of(kind), "rows");
+  for (int e = 0; e < operand->extent_count; e++)
+    if (operand->extent[e].dim == rows) return true;
+  return false;
+}
+
 enum pen_operand_class pen_operand_class_of(int kind, int operand) {
   const struct pen_operand *row = &pen_signature_of(kind)->operand[operand];
+  if (pen_signature_of(kind)->is_block)
+    return has_rows(kind, row) ? PEN_READS_VALUE : PEN_READS_WEIGHT;
   if (has_rule(kind, operand, '\'', true, true)) return PEN_READS_WEIGHT;
   if (!row->of_op && row->dtype != PEN_F32) return PEN_READS_DATA;
   if (has_rule(kind, operand, '\'', true, false) || passes(kind, operand) ||
@@ -260,6 +270,9 @@ static const char *operand_text(const struct matching *m, int k) {
 
 /* What an op reads, for a message: shapes are matched for one token. */
 static const char *read_text(const struct pen_read_shape *read) {
+  if (read->dim_count == 3)
+    return pen_text("%llu x %llu x %llu elements", (unsigned long long)read->dim[0],
+                    (unsigned long long)read->dim[1], (unsigned long long)read->dim[2]);
   if (read->dim_count == 2)
     return pen_text("%llu x %llu elements", (unsigned long long)read->dim[0],
                     (unsigned long long)read->dim[1]);
@@ -299,7 +312,7 @@ static const char *check_heads(const struct matching *m) {
 }
 
 static const char *check_flags(const struct matching *m) {
-  static const char *const flags[] = {"pairs", "mean"};
+  static const char *const flags[] = {"pairs", "mean", "normalize", "sigmoid"};
   for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
     const int n = pen_signature_dim(m->signature, flags[i]);
     if (n >= 0 && m->dim[n] > 1)

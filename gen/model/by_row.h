@@ -22,6 +22,7 @@ enum pen_appended {
   PEN_APPENDED_ATTENTION,
   PEN_APPENDED_POINTWISE,
   PEN_APPENDED_TOKEN_LOGP,
+  PEN_APPENDED_EXPERTS,
   PEN_APPENDED_LOSS
 };
 
@@ -46,7 +47,8 @@ enum pen_row_turn pen_row_turn_of(int kind);
 /* What an operand of an op may be. */
 enum pen_operand_class {
   PEN_READS_VALUE,    /* what an op has computed */
-  PEN_READS_WEIGHT,   /* which a rule gives a gradient that is accumulated */
+  PEN_READS_WEIGHT,   /* which a rule gives a gradient that is accumulated; of a block of ops, what
+                         has no rows */
   PEN_READS_DATA,     /* of the step, whose name is the operand's: tokens, targets, share, starts */
   PEN_READS_CONSTANT, /* without a gradient: computed at start */
 };
@@ -64,7 +66,7 @@ struct pen_read_shape {
   bool given;        /* false: the operand is absent */
   uint64_t elements; /* of a value */
   uint32_t dim_count;
-  uint64_t dim[2]; /* of a weight; dim_count 0: it is none */
+  uint64_t dim[3]; /* of a weight; dim_count 0: it is none */
 };
 
 struct pen_described_op; /* gen/topology/description.h */

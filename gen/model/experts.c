@@ -98,7 +98,7 @@ static struct routed route(struct pen_graph *graph, uint32_t x,
   const struct pen_topology *t = graph->topology;
   struct routed r = {.x = x,
                      .rows = graph->rows,
-                     .width = t->model_hidden,
+                     .width = (int64_t)graph->value[x].elements / graph->rows,
                      .part = pen_slice_rows(t, graph->rows),
                      .choices = t->model_experts_per_token,
                      .runs = graph->rows / t->sequence,
@@ -134,7 +134,8 @@ uint32_t pen_op_experts(struct pen_graph *graph, const char *name, uint32_t x,
     const uint32_t slots = pen_append_forward(
         graph, PEN_OP_EXPERTS, pen_text("slots%s", of),
         (uint32_t[]){sent, r.expert, r.weight, w->gate, w->up, w->down}, made, 8);
-    y = pen_append_forward(graph, PEN_OP_SUM_CHOICES, pen_text("%s%s", name, of),
+    y = pen_append_forward(graph, PEN_OP_SUM_CHOICES,
+                           s + 1 < slices ? pen_text("%s%s", name, of) : name,
                            (uint32_t[]){slots, r.expert, y}, moved, 7);
   }
   return y;

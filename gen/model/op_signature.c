@@ -8,14 +8,16 @@
 
 static const struct {
   const char *kind, *dims, *reals, *signature, *flops, *meaning;
-  bool is_data, is_runtime;
+  bool is_data, is_runtime, is_block;
 } rows[PEN_OP_COUNT] = {
 #define PEN_OP(kind, dims, reals, signature, flops, meaning) \
-  [PEN_OP_##kind] = {#kind, dims, reals, signature, flops, meaning, false, false},
+  [PEN_OP_##kind] = {#kind, dims, reals, signature, flops, meaning, false, false, false},
 #define PEN_DATA_OP(kind, dims, reals, signature, flops, meaning) \
-  [PEN_OP_##kind] = {#kind, dims, reals, signature, flops, meaning, true, false},
+  [PEN_OP_##kind] = {#kind, dims, reals, signature, flops, meaning, true, false, false},
 #define PEN_RUNTIME_OP(kind, dims, reals, signature, flops, meaning) \
-  [PEN_OP_##kind] = {#kind, dims, reals, signature, flops, meaning, false, true},
+  [PEN_OP_##kind] = {#kind, dims, reals, signature, flops, meaning, false, true, false},
+#define PEN_BLOCK_OP(kind, dims, reals, signature, flops, meaning) \
+  [PEN_OP_##kind] = {#kind, dims, reals, signature, flops, meaning, false, false, true},
 #include "kernels/ops.def"
 };
 
@@ -311,6 +313,7 @@ static const struct pen_signature *parse_row(int op_kind) {
   if (wrong) fail_row(rows[op_kind].kind, rows[op_kind].signature, wrong);
   signature->is_data = rows[op_kind].is_data;
   signature->is_runtime = rows[op_kind].is_runtime;
+  signature->is_block = rows[op_kind].is_block;
   signature->meaning = rows[op_kind].meaning;
   signature->kind = rows[op_kind].kind; /* for errors of the formulas */
   parse_formula(&signature->flops, signature, rows[op_kind].flops);

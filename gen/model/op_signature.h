@@ -53,6 +53,7 @@ struct pen_signature {
   const char *kind; /* "LINEAR_DX" */
   bool is_data;     /* PEN_DATA_OP: the runtime fills the output */
   bool is_runtime;  /* PEN_RUNTIME_OP: the runtime runs it */
+  bool is_block;    /* PEN_BLOCK_OP: other ops are appended in its place */
   uint8_t dim_count, real_count, operand_count, input_count; /* operands: inputs first */
   char dim[PEN_DIMS_MAX][PEN_SIGNATURE_NAME_BYTES];
   char real[PEN_REALS_MAX][PEN_SIGNATURE_NAME_BYTES];

@@ -5,6 +5,7 @@
 
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
+#include "gen/topology/described_experts.h"
 #include "gen/topology/description.h"
 #include "gen/topology/description_texts.h"
 #include "gen/topology/message.h"
@@ -13,22 +14,26 @@
 #include "gen/topology/topology.h"
 
 bool pen_description_replaces(const struct pen_setting *setting) {
-  static const char *const own[] = {"family", "description", "sequence", "dtype",
-                                    "loss",   "loss_rows",   "frozen",   "outputs"};
+  static const char *const own[] = {"family",   "description", "sequence", "dtype",
+                                    "loss",     "loss_rows",   "frozen",   "outputs",
+                                    "aux_loss", "aux_scope",   "z_loss",   "bias_update"};
   if (strcmp(setting->group, "model") != 0) return false;
   for (size_t i = 0; i < sizeof own / sizeof *own; i++)
     if (strcmp(setting->name, own[i]) == 0) return false;
   return true;
 }
 
-/* Sets a setting that the topology file does not have. Messages name the description. */
+/* Notes of a setting that the topology file does not have where its value is from: messages name
+ * the description. */
+static void note(struct pen_topology *t, const char *path, const char *text) {
+  *pen_topology_origin(t, pen_setting_find_path(path)) = (struct pen_origin){
+      .where = pen_text("%s: ", t->description->path), .text = text, .file = t->description->path};
+}
+
 static void set(struct pen_topology *t, const char *path, int64_t value) {
   const struct pen_setting *setting = pen_setting_find_path(path);
   *(int64_t *)(void *)((char *)t + setting->offset) = value;
-  *pen_topology_origin(t, setting) =
-      (struct pen_origin){.where = pen_text("%s: ", t->description->path),
-                          .text = pen_text("%lld", (long long)value),
-                          .file = t->description->path};
+  note(t, path, pen_text("%lld", (long long)value));
 }
 
 static int64_t greater(int64_t one, uint64_t other) {
@@ -99,8 +104,25 @@ static void set_sizes(struct pen_topology *t, const struct pen_description *d) {
   set(t, "model.ffn", widest);
   set(t, "model.vocab", targets_of(d, rows_of_tables(d, "EMBEDDING", PEN_DESCRIBED_EXTENT_MAX)));
   t->model_tie_embeddings = d->tied != NULL;
-  *pen_topology_origin(t, pen_setting_find_path("model.tie_embeddings")) =
-      (struct pen_origin){.where = pen_text("%s: ", d->path), .text = "...", .file = d->path};
+  note(t, "model.tie_embeddings", "...");
+}
+
+/* Without experts these settings have no value. */
+static void set_experts(struct pen_topology *t, struct pen_description *d) {
+  const struct pen_described_router router = pen_described_router_of(d);
+  if (router.experts == 0) return;
+  set(t, "model.experts", router.experts);
+  set(t, "model.experts_per_token", router.choices);
+  set(t, "model.moe_ffn", router.ffn);
+  set(t, "model.router_groups", router.groups);
+  set(t, "model.router_top_groups", router.best_groups);
+  t->model_router_normalize = router.normalizes;
+  t->model_router_score = router.is_sigmoid ? PEN_ROUTER_SIGMOID : PEN_ROUTER_SOFTMAX;
+  t->model_router_bias = router.has_bias;
+  t->model_router_scale = router.scale;
+  for (size_t i = 0; i < pen_setting_count; i++)
+    if (strncmp(pen_settings[i].name, "router_", strlen("router_")) == 0)
+      note(t, pen_text("model.%s", pen_settings[i].name), "...");
 }
 
 void pen_topology_take_description(struct pen_topology *t) {
@@ -126,4 +148,5 @@ void pen_topology_take_description(struct pen_topology *t) {
                       (long long)d->sequence, path);
   pen_named_file_add(t, path);
   set_sizes(t, d);
+  set_experts(t, d);
 }

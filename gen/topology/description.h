@@ -20,6 +20,7 @@ struct pen_pointwise_table; /* gen/model/pointwise.h */
 enum {
   PEN_DESCRIPTION_VERSION = 1,
   PEN_DESCRIBED_EXTENT_MAX = 1 << 24, /* of a weight, or of a value for each token */
+  PEN_OPERAND_EXTENTS = 3,            /* of a weight that an op reads, at most */
   PEN_DESCRIBED_OPS_MAX = 4096,       /* of a kind */
   PEN_DESCRIBED_OUTPUTS_MAX = 4,
   PEN_DESCRIBED_INPUTS_MAX = 16,
@@ -66,10 +67,12 @@ struct pen_described_share {
 
 /* A weight, or one of each layer. */
 struct pen_described_weight {
-  const char *name; /* "h.*.ln_1.weight": * is the number of a layer */
+  const char *name; /* "h.*.ln_1.weight": * is the number of a layer; of three dims the last one is
+                       that of an expert */
   const char *tied; /* its other name, by which the head reads it; null: none */
   uint32_t dim_count;
-  uint64_t dim[PEN_FILE_DIMS_MAX]; /* as files have it */
+  uint64_t
+      dim[PEN_FILE_DIMS_MAX]; /* as files have it; of experts' matrices the first is how many */
   uint64_t elements;
   uint8_t initial; /* enum pen_initial */
   double deviation;
@@ -137,6 +140,8 @@ struct pen_description {
   struct pen_described_unit *unit;
   size_t input_count, share_count, weight_count, kind_count, unit_count;
   uint32_t layer_count;
+  const struct pen_described_op **experts; /* [layer_count] its MOE; null: it has none. Set by
+                                              gen/topology/described_experts.c */
   const char *logits;                      /* the value that the key names; null: none */
   struct pen_described_texts texts;        /* set by gen/topology/description_texts.c */
   const struct pen_described_weight *tied; /* the weight with two names; null: none */
@@ -154,10 +159,10 @@ struct pen_description *pen_description_read(const char *path);
 const struct pen_described_weight *pen_described_weight_find(const struct pen_description *from,
                                                              const char *name);
 
-/* A weight as an operand of one extent or two reads it: all elements, or a matrix, from whose shape
- * in files extents of 1 are left out. False: it is no matrix. */
+/* A weight as an operand of so many extents reads it: as it is, all elements, or a matrix, from
+ * whose shape in files extents of 1 are left out. False: it is no matrix. */
 bool pen_described_weight_view(const struct pen_described_weight *weight, int extent_count,
-                               uint64_t dim[PEN_WEIGHT_DIMS_MAX]);
+                               uint64_t dim[PEN_OPERAND_EXTENTS]);
 
 /* Whether two ops have the same attributes, their programs included. */
 bool pen_described_same_numbers(const struct pen_described_op *a, const struct pen_described_op *b);

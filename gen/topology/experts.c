@@ -1,16 +1,22 @@
 /* experts.c: the settings of mixtures of experts (see experts.h). */
 #include "gen/topology/experts.h"
 
+#include "gen/base/arena.h"
 #include "gen/base/error.h"
+#include "gen/topology/description.h"
 #include "gen/topology/family_table.h"
 #include "gen/topology/message.h"
 
 #define IMBALANCE 1.2
 enum { ROWS = 1024, CHOICES = 64 /* model.experts_per_token */ };
 
-static bool has_experts(const struct pen_topology *t) {
-  return pen_family_row_of(t->model_family)->experts != PEN_EXPERTS_NONE;
+/* Of a description without MOE, none. */
+static enum pen_expert_kind kind_of(const struct pen_topology *t) {
+  const enum pen_expert_kind kind = pen_family_row_of(t->model_family)->experts;
+  return kind == PEN_EXPERTS_DESCRIBED && t->model_experts == 0 ? PEN_EXPERTS_NONE : kind;
 }
+
+static bool has_experts(const struct pen_topology *t) { return kind_of(t) != PEN_EXPERTS_NONE; }
 
 /* Whether a slice of so many tokens has equally many of each sequence, and slices divide a
  * microbatch. */
@@ -26,6 +32,7 @@ static bool divides_shapes(const struct pen_topology *t, int64_t slice) {
 }
 
 bool pen_layer_has_experts(const struct pen_topology *t, uint32_t layer) {
+  if (kind_of(t) == PEN_EXPERTS_DESCRIBED) return t->description->experts[layer] != NULL;
   bool has = has_experts(t) && layer >= t->model_dense_layers &&
              (t->model_expert_every == 0 || (layer + 1) % t->model_expert_every == 0);
   for (size_t i = 0; i < t->model_mlp_only.count; i++)
@@ -68,7 +75,7 @@ void pen_experts_set_defaults(struct pen_topology *t) {
 }
 
 #define KIND(kind) (1u << PEN_EXPERTS_##kind)
-#define ANY_KIND (KIND(SCORED) | KIND(NORMALIZED) | KIND(GROUPED))
+#define ANY_KIND (KIND(SCORED) | KIND(NORMALIZED) | KIND(GROUPED) | KIND(DESCRIBED))
 
 /* Settings of experts that the family's class has not. */
 static void check_absent(const struct pen_topology *t) {
@@ -94,19 +101,26 @@ static void check_absent(const struct pen_topology *t) {
       {"model.aux_loss", t->has_model_aux_loss, ANY_KIND},
       {"model.aux_scope", t->has_model_aux_scope, ANY_KIND},
       {"model.z_loss", t->has_model_z_loss, ANY_KIND},
-      {"model.bias_update", t->has_model_bias_update, KIND(GROUPED)},
+      {"model.bias_update", t->has_model_bias_update,
+       KIND(GROUPED) | (t->model_router_bias ? KIND(DESCRIBED) : 0)},
       {"expert_parallel.rows", t->has_expert_parallel_rows, ANY_KIND},
       {"costs.expert_imbalance", t->has_costs_expert_imbalance, ANY_KIND}};
   for (size_t i = 0; i < sizeof of_experts / sizeof *of_experts; i++)
-    if (of_experts[i].given && !(of_experts[i].kinds >> family->experts & 1))
-      pen_topology_fail(t, of_experts[i].setting, "not given, with family %s%s", family->name,
-                        has_experts(t) ? "" : ", which has no experts");
+    if (of_experts[i].given && !(of_experts[i].kinds >> kind_of(t) & 1))
+      pen_topology_fail(t, of_experts[i].setting, "not given, with %s%s",
+                        t->description ? t->description->path : pen_text("family %s", family->name),
+                        !has_experts(t)  ? ", which has no experts"
+                        : t->description ? ", whose routers have no bias"
+                                         : "");
 }
 
 /* What follows from the family. */
 static void check_router(const struct pen_topology *t) {
   const struct pen_family_row *family = pen_family_row_of(t->model_family);
   const bool grouped = family->experts == PEN_EXPERTS_GROUPED;
+  if (t->model_experts_per_token > t->model_experts)
+    pen_topology_fail(t, "model.experts_per_token", "at most model.experts = %lld",
+                      (long long)t->model_experts);
   if (t->has_model_router_score && (t->model_router_score == PEN_ROUTER_SIGMOID) != grouped)
     pen_topology_fail(t, "model.router_score", "\"%s\", with family %s",
                       grouped ? "sigmoid" : "softmax", family->name);
@@ -149,11 +163,10 @@ static void check_layers(const struct pen_topology *t) {
 void pen_experts_validate(const struct pen_topology *t) {
   check_absent(t);
   if (!has_experts(t)) return;
-  check_layers(t);
-  if (t->model_experts_per_token > t->model_experts)
-    pen_topology_fail(t, "model.experts_per_token", "at most model.experts = %lld",
-                      (long long)t->model_experts);
-  check_router(t);
+  if (!t->description) {
+    check_layers(t);
+    check_router(t);
+  }
   if (t->tensor_parallel_ranks > 1 && t->tensor_parallel_sequence)
     pen_topology_fail(t, "tensor_parallel.sequence",
                       "false, with family %s and tensor_parallel.ranks = %lld: each tensor rank "

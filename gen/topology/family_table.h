@@ -19,7 +19,8 @@ enum pen_expert_kind {
   PEN_EXPERTS_NONE,
   PEN_EXPERTS_SCORED, /* with softmax scores; model.router_normalize, and layers may be without */
   PEN_EXPERTS_NORMALIZED, /* with these divided by their sum, in all layers */
-  PEN_EXPERTS_GROUPED     /* with sigmoid scores, a bias, groups, and shared experts */
+  PEN_EXPERTS_GROUPED,    /* with sigmoid scores, a bias, groups, and shared experts */
+  PEN_EXPERTS_DESCRIBED   /* those of the description, if it has some */
 };
 
 struct pen_family_row {

@@ -7,6 +7,8 @@ libgen_a_SOURCES += \
   %reldir%/data_parallel.h \
   %reldir%/defaults.c \
   %reldir%/defaults.h \
+  %reldir%/described_experts.c \
+  %reldir%/described_experts.h \
   %reldir%/described_settings.c \
   %reldir%/described_settings.h \
   %reldir%/description.c \

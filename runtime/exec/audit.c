@@ -149,18 +149,23 @@ static void find_known_sums(struct pen_vm *vm) {
   }
 }
 
-/* The last action before the audited one that adds to the same accumulators; NULL: there is none.
- */
-static const struct pen_action *find_adds_before(const struct pen_vm *vm) {
+/* The last action of one of two kinds before the audited one, of its stage; NULL: there is none. */
+static const struct pen_action *find_before(const struct pen_vm *vm, int kind, int other) {
   const struct pen_action *audited = vm->audit->action, *action = audited;
-  const bool counts = audited->kind == PEN_F; /* choices of routers */
   while (action-- > vm->program->actions) {
-    if (action->stage == audited->stage &&
-        (counts ? action->kind == PEN_F : action->kind == PEN_B || action->kind == PEN_W)) {
+    if (action->stage == audited->stage && (action->kind == kind || action->kind == other)) {
       return action;
     }
   }
   return NULL;
+}
+
+/* F adds up choices of routers; I gradients of experts, W all others, B both. */
+static void find_adds_before(struct pen_vm *vm) {
+  struct pen_audit_state *state = vm->audit;
+  const bool counts = state->action->kind == PEN_F;
+  state->adds_before[0] = find_before(vm, counts ? PEN_F : PEN_I, counts ? PEN_F : PEN_B);
+  state->adds_before[1] = find_before(vm, counts ? PEN_F : PEN_W, counts ? PEN_F : PEN_B);
 }
 
 /* The microbatch whose output of a stage the reader's rank audits a use of. */
@@ -181,7 +186,7 @@ void pen_audit_begin_step(struct pen_vm *vm) {
   }
   const struct pen_audit_draw draw = draw_of(vm, vm->optimizer_step, vm->rank);
   state->action = pen_audit_draw_action(vm->profile, vm->plan, &draw);
-  state->adds_before = find_adds_before(vm);
+  find_adds_before(vm);
   state->done = false;
   find_uses(vm);
   find_known_sums(vm);
@@ -202,6 +207,10 @@ static bool is_passed(const struct pen_vm *vm, const struct pen_action *action, 
          (tensor == stage->input_gradient && passed[1][action->stage] == action->microbatch);
 }
 
+static bool adds_before(const struct pen_audit_state *state, const struct pen_action *action) {
+  return action == state->adds_before[0] || action == state->adds_before[1];
+}
+
 /* Whether the audited action reads what an action writes: itself, or one before it; its
  * accumulators are as the last action before it has left them. */
 static bool is_awaited(const struct pen_vm *vm, const struct pen_action *action, uint32_t tensor) {
@@ -214,7 +223,7 @@ static bool is_awaited(const struct pen_vm *vm, const struct pen_action *action,
     return true;
   }
   return (state->use[tensor] & PEN_AUDIT_ACCUMULATES) != 0
-             ? action == state->adds_before
+             ? adds_before(state, action)
              : (state->use[tensor] & PEN_AUDIT_READS) != 0 &&
                    action->microbatch == state->action->microbatch &&
                    frame_of(vm, action)->base[base] == frame_of(vm, state->action)->base[base];
@@ -426,7 +435,7 @@ static void run_audited(struct pen_vm *vm, const struct pen_action *action) {
 static bool is_watched(const struct pen_vm *vm, const struct pen_action *action) {
   const struct pen_audit_state *state = vm->audit;
   return (action->stage == state->action->stage && !state->done &&
-          (action->microbatch == state->action->microbatch || action == state->adds_before)) ||
+          (action->microbatch == state->action->microbatch || adds_before(state, action))) ||
          state->passed[0][action->stage] == action->microbatch ||
          state->passed[1][action->stage] == action->microbatch;
 }

@@ -51,14 +51,14 @@ by_pytorch() {
 model llama 'family = "llama"; layers = 3; hidden = 32; heads = 4; kv_heads = 2; ffn = 48; vocab = 200;'
 model gpt2 'family = "gpt2"; layers = 2; hidden = 32; heads = 4; ffn = 128; vocab = 200;'
 model gemma3 'family = "gemma3_text"; layers = 6; hidden = 32; heads = 4; kv_heads = 2; head_dim = 16; ffn = 48; vocab = 200; window = 5; query_scalar = 32; rope_theta = 1e6;'
-for name in llama gpt2 gemma3 olmo2 nano odd readers wide pointwise gemma2 bert parts; do described $name; done
+for name in llama gpt2 gemma3 olmo2 nano odd readers wide pointwise gemma2 bert parts mixtral dots1; do described $name; done
 rows="batch.microbatch=4 pipeline.microbatches=1 model.loss_rows=32"
 ok "llama: the family trains" train llama llama $rows
 for name in gpt2 gemma3; do ok "$name: the family trains" train $name $name; done
 as llama llama_described llama_described pipeline.ranks=2 partition.unit=block $rows
 as gpt2 gpt2_described gpt2_described pipeline.ranks=2 pipeline.zero_bubble=true memory.recompute=layer
 as gemma3 gemma3_described gemma3_described pipeline.ranks=2 pipeline.stages_per_rank=2 pipeline.schedule=zero_bubble_v memory.recompute=attention
-for name in olmo2 nano odd readers wide pointwise gemma2 bert parts; do ok "$name trains" train ${name}_one ${name}_described; done
+for name in olmo2 nano odd readers wide pointwise gemma2 bert parts mixtral dots1; do ok "$name trains" train ${name}_one ${name}_described; done
 find_python 'import torch' /opt/peer/bin/peer-python python3
 while read -r name loss norm; do
   ok "$name: the loss and norm of PyTorch" has_losses $name "$loss" "$norm"
@@ -186,6 +186,7 @@ nano|s/"\.ln_2\.weight"/".ln_1.weight"/|: weight h.0.ln_1.weight: one op reads i
 llama|s/"prefix": "model.layers."/"prefix": "model.layers"/|: units?1?.prefix = "model.layers": nothing, or a text that ends with a point
 llama|s/\["k", "table", "starts"\]/["k", "v", "starts"]/|: unit layer, op 6, ROPE: v: operand table: a constant, which ROPE_TABLE makes
 llama|s/\["logits", "targets", "targets.share"\]/["n", "targets", "targets.share"]/|: unit head, op 2, CROSS_ENTROPY: n: operand logits: what a LINEAR without addend makes
+llama|s/"lm_head.weight", "shape": \[200, 32\]/"lm_head.weight", "shape": [200, 16]/|: unit head, op 1, LINEAR: operand x has 2 rows of operand w for each token: one, of logits
 llama|s/\["CROSS_ENTROPY", \["logits"/["ROW_MEAN", ["logits"], {}, ["m"]], ["CROSS_ENTROPY", ["m"/|: unit head, op 2, ROW_MEAN: m, logits, has 1 columns: 200, as logits
 llama|s/"initial": "ones"/"initial": "twos"/|: weights?1?.initial = "twos": "zeros", "ones", "given", {"normal": DEVIATION} or {"constant": NUMBER}
 nano|s/"\.wte\.weight"\], {}/".wte.weight"], {"padding": 98}/|: unit embedding, op 0, EMBEDDING (nano.py:60): padding = 98: at most 97, the rows of the table

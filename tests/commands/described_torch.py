@@ -129,6 +129,22 @@ def pointwise(at, *operands):
     return value[-1]
 
 
+def mixture(at, x, router, bias, gate, up, down, a=None):
+    """Every expert of every token; those that are not chosen have the weight 0."""
+    logits = F.linear(x, router)
+    score = logits.sigmoid() if at.get("sigmoid") else logits.softmax(-1)
+    choice = score.detach() if bias is None else score.detach() + bias.detach()
+    groups = choice.unflatten(-1, (at.get("groups", 1), -1))
+    best = groups.topk(min(2, groups.shape[-1]), -1).values.sum(-1).topk(at.get("best_groups", 1), -1).indices
+    barred = torch.ones_like(groups[..., 0], dtype=torch.bool).scatter(-1, best, False)
+    chosen = groups.masked_fill(barred[..., None], -math.inf).flatten(-2).topk(at["choices"], -1).indices
+    weight = torch.zeros_like(score).scatter(-1, chosen, 1.0) * score
+    if at.get("normalize"):
+        weight = weight / weight.sum(-1, keepdim=True)
+    made = [F.linear(F.silu(F.linear(x, g)) * F.linear(x, u), d) for g, u, d in zip(gate, up, down)]
+    return added(sum(y * weight[..., e, None] * at.get("scale", 1) for e, y in enumerate(made)), a)
+
+
 # Each row of ops.def: its attributes, then its operands; of absent ones None.
 ROWS = {
     "EMBEDDING": lambda at, tokens, table, a=None: added(F.embedding(tokens, table, at["padding"] - 1 if "padding" in at else None), a),
@@ -154,6 +170,7 @@ ROWS = {
     "SCALE": lambda at, x: at["factor"] * x,
     "ADD": lambda at, a, b: a + b,
     "POINTWISE": pointwise,
+    "MOE": mixture,
     "ROW_SUM": lambda at, x: x.sum(-1, keepdim=True),
     "ROW_MEAN": lambda at, x: x.mean(-1, keepdim=True),
     "CROSS_ENTROPY": lambda at, logits, targets, share: F.cross_entropy(logits.flatten(0, 1), targets.flatten()),
@@ -172,6 +189,14 @@ def units_of(model):
         counted[prefix] = first + unit.get("count", 0)
 
 
+def weight_of(weights, name):
+    """Of a name with * the list of the experts' matrices."""
+    if "*" not in name:
+        return weights[name]
+    first, last = name.split("*")
+    return [weights[f"{first}{n}{last}"] for n in range(sum(one.startswith(first) and one.endswith(last) for one in weights))]
+
+
 def loss_of(model, weights, inputs):
     tied = {weight["tied"]: weight["name"] for weight in model["weights"] if "tied" in weight}
     value = {entry["name"]: inputs.get(entry.get("from", entry["name"]), inputs["numbers"]) for entry in model["inputs"]}
@@ -180,7 +205,7 @@ def loss_of(model, weights, inputs):
         described = model["kinds"][kind]
         local = {taken["name"]: x for taken in described["takes"]}
         for row, operands, attributes, outputs, *_ in described["ops"]:
-            read = [None if name is None else weights[tied.get(prefix + name[1:], prefix + name[1:])] if name[0] == "."
+            read = [None if name is None else weight_of(weights, tied.get(prefix + name[1:], prefix + name[1:])) if name[0] == "."
                     else local.get(name, value.get(name)) for name in operands]
             made = ROWS[row](attributes, *read)
             local.update(zip(outputs, made if len(outputs) > 1 else (made,)))
@@ -210,4 +235,4 @@ window, place = torch.arange(len(tokens))[:, None], torch.arange(SEQUENCE)
 numbers = (31 * window + 7 * place + place // 5) % 4
 loss = loss_of(json.load(open(sys.argv[1])), weights, {"tokens": tokens, "targets": targets, "numbers": numbers})
 loss.backward()
-print(repr(loss.item()), repr(math.sqrt(sum(float((weight.grad ** 2).sum()) for weight in weights.values()))))
+print(repr(loss.item()), repr(math.sqrt(sum(float((weight.grad ** 2).sum()) for weight in weights.values() if weight.grad is not None))))

@@ -26,6 +26,7 @@ COMMAND_TESTS = \
   %reldir%/deb.t \
   %reldir%/default_cut.t \
   %reldir%/described.t \
+  %reldir%/described_experts.t \
   %reldir%/dispatch.t \
   %reldir%/diverged.t \
   %reldir%/ends.t \
@@ -46,6 +47,7 @@ COMMAND_TESTS = \
   %reldir%/hosts.t \
   %reldir%/hosts_bench.t \
   %reldir%/import.t \
+  %reldir%/import_experts.t \
   %reldir%/indexed_files.t \
   %reldir%/inputs.t \
   %reldir%/input_files.t \

@@ -1,6 +1,7 @@
 # tests/import: modules that penstock-import takes or refuses
 EXTRA_DIST += \
   %reldir%/disturbed.py \
+  %reldir%/experts.py \
   %reldir%/models.py \
   %reldir%/named.py \
   %reldir%/refused.py \

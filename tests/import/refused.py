@@ -145,7 +145,7 @@ def stretched(layer, x):
 
 
 def gates(layer, x):
-    #> a softmax of other values than the scores of attention
+    #> a softmax of other scores than attention
     return layer.down(layer.up(x).softmax(-1))
 
 

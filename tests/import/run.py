@@ -63,9 +63,10 @@ def run_lines(lines):
 
 # ---- changed descriptions ----
 
-FACTORS = {"epsilon": 1000, "theta": 1.5, "window": 2}
+FACTORS = {"epsilon": 1000, "theta": 1.5, "window": 2, "choices": 2, "scale": 1.5}
+FLAGS = {"normalize", "sigmoid"}
 STEPS = {"CONST": lambda kind, number: [kind, 1.1 * number], "RELU": lambda kind, a: ["ABS", a], "MUL": lambda kind, a, b: ["ADD", a, b]}
-OPERANDS = {"SWIGLU": [1, 0], "ATTENTION": [0, 2, 1, 3], "ADD": [0, 0], "LINEAR": [0, 1]}
+OPERANDS = {"SWIGLU": [1, 0], "ATTENTION": [0, 2, 1, 3], "ADD": [0, 0], "LINEAR": [0, 1], "MOE": [0, 1, 2, 4, 3, 5, 6]}
 
 
 def ops_of(description):
@@ -78,6 +79,10 @@ def changes(text):
         for name in FACTORS.keys() & op[2].keys():
             changed = json.loads(text)
             ops_of(changed)[index][2][name] *= FACTORS[name]
+            yield f"{name} of {op[0]}", changed
+        for name in FLAGS & op[2].keys():
+            changed = json.loads(text)
+            del ops_of(changed)[index][2][name]
             yield f"{name} of {op[0]}", changed
         for place, step in enumerate(op[2].get("program", [])):
             if step[0] in STEPS:

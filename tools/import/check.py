@@ -15,10 +15,10 @@ SMALL_GRADIENT = 1e-2  # of the largest: below it a tensor's own gradients count
 PARTED = 4  # samples whose loss is compared with the sum of those of its parts
 
 
-def draw_weights(module, generator):
+def draw_weights(weights, generator):
     """None is 0 or 1, where a factor or an addend that is forgotten would not show."""
     with torch.no_grad():
-        for parameter in module.parameters():
+        for parameter in weights:
             if parameter.dim() > 1:
                 parameter.copy_(torch.randn(parameter.shape, generator=generator) / min(parameter.shape) ** 0.5)
             else:
@@ -46,11 +46,11 @@ class Use:
 
 
 class Comparison:
-    def __init__(self, step, graphs, program, description, stored, users=None, tables=None):
-        """`users`: the user's own inputs. `tables`: constants of the module that are weights of the description."""
+    def __init__(self, step, graphs, program, description, stored, users=None, biases=None, tables=None):
+        """`users`: the user's own inputs. `biases`: buffers that are weights. `tables`: constants of the module that are weights and stay."""
+        self.biases, self.name_in_files = biases or {}, stored
         self.step, self.graphs, self.program, self.description, self.users = step, graphs, program, description, users
-        self.weights = {**dict(step.module.named_parameters(remove_duplicate=False)), **(tables or {})}
-        self.stored = {stored(name): weight for name, weight in self.weights.items()}
+        self.weights = {**dict(step.module.named_parameters(remove_duplicate=False)), **self.biases, **(tables or {})}
         self.trained = [parameter for parameter in step.module.parameters() if parameter.requires_grad]
         self.names = {each.key: each.name for each in step.inputs}
         self.bytes = {each.key for each in step.inputs if each.dtype == torch.uint8}
@@ -60,7 +60,7 @@ class Comparison:
         for seed in seeds:
             for graph in self.graphs:
                 generator = torch.Generator().manual_seed(seed)
-                draw_weights(self.step.module, generator)
+                draw_weights([*self.step.module.parameters(), *self.biases.values()], generator)
                 refusal = self.compare(graph, self.draw(graph.tokens, numbers_of(graph), generator, seed))
                 if refusal:
                     return [refusal]
@@ -99,7 +99,9 @@ class Comparison:
     def ours(self, values, seen=None, part=slice(None)):
         inputs = {self.names[key]: value for key, value in values.items()}
         shares = formulas.shares_of(self.description, inputs, self.program.loss_is_sum)
-        return formulas.run(self.description, self.stored, {name: value[part] for name, value in inputs.items()}, shares, self.step.group, seen)
+        stacks = {name: stack.of(self.weights) for name, stack in self.program.stacks.items()}
+        weights = {self.name_in_files(name): weight for name, weight in (self.weights | stacks).items()}
+        return formulas.run(self.description, weights, {name: value[part] for name, value in inputs.items()}, shares, self.step.group, seen)
 
     def compare_parts(self):
         """The loss of several samples is the sum of those of its parts, with shares of the whole."""
@@ -137,7 +139,9 @@ class Comparison:
     def place_of_weight(self, parameter):
         """The last op that reads it: what comes after has the fault."""
         for op in reversed(self.program.ops):
-            if any(getattr(operand, "name", None) in self.weights and self.weights[operand.name] is parameter for operand in op.operands):
+            read = [getattr(operand, "name", None) for operand in op.operands]
+            read += [source for name in read if name in self.program.stacks for source in self.program.stacks[name].sources]
+            if any(name in self.weights and self.weights[name] is parameter for name in read):
                 return op.place
         return None
 

@@ -30,7 +30,7 @@ def wanted_name(op, names):
     module = parts[-2] if len(parts) > 1 else ""
     if op.row == "BIAS" and module:
         return module + "_bias"
-    return module if module and not module.isdigit() else op.row.lower()
+    return module if module and not module.isdigit() and op.row != "MOE" else op.row.lower()
 
 
 def ops_of(unit, number, weight_names, data):
@@ -140,7 +140,7 @@ def usual(op, operand):
     norm_gain = op.row in ("RMSNORM", "LAYERNORM") and operand == op.operands[1]
     if norm_gain:
         return constant(1.0 - op.attributes.get("offset", 0))
-    is_bias = operand == (op.operands[1] if op.row == "BIAS" else op.operands[2] if op.row in ("LAYERNORM", "AFFINE") else None)
+    is_bias = operand == (op.operands[1] if op.row == "BIAS" else op.operands[2] if op.row in ("LAYERNORM", "AFFINE", "MOE") else None)
     return "zeros" if is_bias else {"normal": 0.02}
 
 

@@ -125,6 +125,31 @@ def group_sum(at, x):
     return groups.sum(1, keepdim=True).expand_as(groups).reshape(x.shape)
 
 
+def routes(at, logits, bias):
+    """The numbers of the experts of each token, and their weights."""
+    scores = logits.sigmoid() if at.get("sigmoid") else logits.softmax(-1)
+    choice = (scores if bias is None else scores + bias).unflatten(-1, (at.get("groups", 1), -1))
+    if at.get("groups", 1) > 1:
+        best = choice.topk(2).values.sum(-1).topk(at["best_groups"]).indices
+        choice = choice.masked_fill(torch.ones_like(choice[..., 0]).scatter(-1, best, 0.0)[..., None] > 0, float("-inf"))
+    ids = choice.flatten(-2).topk(at["choices"]).indices
+    weights = scores.gather(-1, ids)
+    if at.get("normalize"):
+        weights = weights / (weights.sum(-1, keepdim=True) + 1e-20)
+    return ids, weights * at.get("scale", 1)
+
+
+def moe(at, x, router, bias, gate, up, down, a=None):
+    ids, weights = routes(at, x @ router.t(), bias)
+    y = torch.zeros_like(x)
+    for expert in range(len(gate)):
+        row, token, place = torch.where(ids == expert)
+        read = x[row, token]
+        made = (F.silu(read @ gate[expert].t()) * (read @ up[expert].t())) @ down[expert].t()
+        y = y.index_put((row, token), made * weights[row, token, place][:, None], accumulate=True)
+    return added(y, a)
+
+
 # ---- programs ----
 
 STEPS = {
@@ -167,6 +192,7 @@ FORMULAS = {
     "ROPE_PART": rope,
     "ATTENTION": attention,
     "ATTENTION_FULL": attention_full,
+    "MOE": moe,
     "SWIGLU": lambda at, gate, up: gate * torch.sigmoid(gate) * up,
     "GEGLU": lambda at, gate, up: F.gelu(gate, approximate="tanh") * up,
     "GELU": lambda at, x: F.gelu(x),

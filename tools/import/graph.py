@@ -36,8 +36,12 @@ def kind_of(node):
 
 
 def shape_of(node):
-    value = node.meta.get("val")
-    return tuple(value.shape) if isinstance(value, torch.Tensor) else None
+    """An extent that values choose is its name."""
+    return extents_of(node.meta.get("val"))
+
+
+def extents_of(value):
+    return tuple(extent if isinstance(extent, int) else str(extent) for extent in value.shape) if isinstance(value, torch.Tensor) else None
 
 
 class Call:
@@ -144,8 +148,8 @@ class Graph:
         self.has_tokens = any(each.has_tokens for each in inputs)
         self.exported, self.nodes, self.buffers = exported, list(exported.graph.nodes), buffers
         self.constant, self.parameters, self.inputs, self.refusals = Constants(), {}, {}, []
-        self.buffer_names = {}  # of placeholders
         self.tables, self.table_names = {}, {}  # the weights that constants become (tables.py), by name; names by the constant's node and its reader
+        self.names_of_buffers = {}  # of placeholders
         self.of_weights = set()  # nodes that depend on weights, and on no value
         self.of_inputs = set()  # nodes that depend on inputs, and on no weight
         self.prefix = prefix
@@ -173,8 +177,7 @@ class Graph:
             if node.name in signature.inputs_to_parameters:
                 self.parameters[node] = signature.inputs_to_parameters[node.name].removeprefix(self.prefix)
             elif node.name in buffers:
-                if node.name in signature.inputs_to_buffers:
-                    self.buffer_names[node] = buffers[node.name].removeprefix(self.prefix)
+                self.names_of_buffers[node] = buffers[node.name].removeprefix(self.prefix)
                 if buffers[node.name] not in self.changed.values():
                     self.constant[node] = state[buffers[node.name]]
             elif isinstance(node.meta.get("val"), torch.Tensor):
@@ -226,7 +229,7 @@ class Graph:
         if kind in CASTS:
             return before.dtype == after.dtype
         if kind in SAME_IF_SAME_SHAPE:
-            return before.shape == after.shape
+            return extents_of(before) == extents_of(after)
         return kind in DROPOUTS and is_idle_dropout(node)
 
     def parameter(self, node):
@@ -235,6 +238,15 @@ class Graph:
         while kind_of(node) in BROADCASTS and shape_of(node)[-1:] == shape_of(node.args[0]):
             node = self.strip(node.args[0])
         return self.parameters.get(node)
+
+    def parameter_or_buffer(self, node):
+        """Its name, also behind views."""
+        while isinstance(node, torch.fx.Node) and kind_of(node) in (*VIEWS, *CASTS, *NO_OPS):
+            node = node.args[0]
+        return self.parameters.get(node) or self.names_of_buffers.get(node)
+
+    def is_zeros(self, node):
+        return self.is_constant(node) and not bool(self.constant[node].any())
 
     def is_constant(self, node):
         return isinstance(node, torch.fx.Node) and node in self.constant

@@ -6,10 +6,11 @@ import json
 import os
 import struct
 
+from experts import PARTS, common_name, with_star
 from failure import BAD_DATA, NO_INPUT, NO_LIBRARY, Failure
 
 PLACES = "create_position_ids_from_input_ids"  # of modules of transformers
-SMALL = {"num_key_value_heads": 2, "head_dim": 16, "intermediate_size": 48, "vocab_size": 128, "sliding_window": 6}
+SMALL = {"num_key_value_heads": 2, "head_dim": 16, "intermediate_size": 48, "vocab_size": 128, "sliding_window": 6, "moe_intermediate_size": 48}
 
 
 def read_config(folder):
@@ -117,14 +118,32 @@ def stored_names(folder):
 
 
 def renamed(model, names):
-    """From the names of the module to those of the folder that transformers renames when it reads them."""
+    """From the names of the module to those of the folder that transformers renames when it reads them, and the tensors that it makes of several:
+    of a matrix of each expert, or of two, gate and up."""
     try:
         from transformers.conversion_mapping import get_model_conversion_mapping
-        from transformers.core_model_loading import WeightRenaming, rename_source_key
+        from transformers.core_model_loading import WeightConverter, WeightRenaming, rename_source_key
     except ImportError:
-        return {}  # an older version: its modules have the names of their files
-    renamings = [each for each in get_model_conversion_mapping(model) if isinstance(each, WeightRenaming)]
-    return {own: name for name in names if (own := rename_source_key(name, renamings, [])[0]) != name}
+        return {}, set()  # an older version: its modules have the names of their files
+    mapping = get_model_conversion_mapping(model)
+    renamings = [each for each in mapping if isinstance(each, WeightRenaming)]
+    converters = [each for each in mapping if isinstance(each, WeightConverter)]
+    found, merged = {}, {}
+    for name in names:
+        own, pattern = rename_source_key(name, renamings, converters)
+        if pattern is not None:
+            merged.setdefault((own, pattern), []).append(name)
+        elif own != name:
+            found[own] = name
+    for (own, pattern), parts in merged.items():
+        sources = next(each.source_patterns for each in converters if pattern in each.source_patterns)
+        ending = f".{PARTS[sources.index(pattern)]}" if len(sources) == len(PARTS) else ""
+        found[with_star(own) + ending] = common_name(sorted(parts, key=numbers_of))
+    return found, {own for own, _ in merged}
+
+
+def numbers_of(name):
+    return [int(part) for part in name.split(".") if part.isdigit()]
 
 
 class StoredNames:
@@ -133,8 +152,9 @@ class StoredNames:
     def __init__(self, folder, model):
         self.names, self.prefix = set(stored_names(folder)) if folder else set(), getattr(model, "base_model_prefix", "") + "."
         own = [name for name, _ in model.named_parameters() if name.startswith(self.prefix)]
-        self.renamed = renamed(model, self.names) if self.names else {}
-        self.removes = bool(self.names) and all(name.removeprefix(self.prefix) in self.names for name in own)
+        self.renamed, merged = renamed(model, self.names) if self.names else ({}, set())
+        self.removes = bool(self.names) and all(name.removeprefix(self.prefix) in self.names | merged for name in own)
 
     def stored(self, name):
-        return self.renamed.get(name) or (name.removeprefix(self.prefix) if self.removes else name)
+        short = name.removeprefix(self.prefix) if self.removes else name
+        return self.renamed.get(name) or self.renamed.get(short) or short

@@ -7,11 +7,12 @@ import torch
 
 from check import SEEDS, Comparison
 from describe import describe, text_of
+from experts import refusals_of_experts
 from fuse import fuse
 from losses import data_of, share_losses
 from module import Step, UsersError, export, run_once
 from ops import Weight
-from passes import add_residuals, compare, gather_products
+from passes import add_residuals, compare, gather_products, weights_of
 from program import program_of
 from refusal import Refusal, Refused, in_order
 from scaling import scalings_of
@@ -44,7 +45,7 @@ class Import:
         self.groups = [group] if group else range(1, GROUPS_TRIED + 1) if self.is_compared else [1]
         self.scalings = scalings_of(getattr(module, "config", None))
         self.dropouts, self.graphs, self.programs, self.tables = [], [], [], {}
-        self.tensors = dict(module.named_parameters(remove_duplicate=False))
+        self.tensors = {**dict(module.named_parameters(remove_duplicate=False)), **{name: buffer for name, buffer in module.named_buffers() if buffer.is_floating_point()}}
         self.shapes = {name: tuple(tensor.shape) for name, tensor in self.tensors.items()}
         self.aliases = {name: [other for other, same in self.tensors.items() if same is tensor] for name, tensor in self.tensors.items()}
 
@@ -89,10 +90,21 @@ class Import:
         raise wrong
 
     def divide(self):
+        self.add_stacks()
         self.units = units_of(self.program, self.cuts)
         self.names = name_weights(self.units, {**self.aliases, **{name: [name] for name in self.tables}})
         rename(self.units, self.names, self.stored)
         self.refuse_endings()
+        refuse_if(refusals_of_experts(self.units, self.tensors))
+
+    def add_stacks(self):
+        """Weights that are made of the module's tensors, which nothing else reads."""
+        for name, stack in self.program.stacks.items():
+            self.tensors[name], self.aliases[name] = stack.of(self.tensors).detach(), [name]
+            self.tensors[name].requires_grad = all(self.tensors[source].requires_grad for source in stack.sources)
+        read = [(self.aliases[source][0], stack.first) for stack in self.program.stacks.values() for source in stack.sources]
+        read += [(self.aliases[name][0], 0) for _, name in weights_of(self.program) if name not in self.program.stacks and name not in self.tables]
+        refuse_if(Refusal(None, f"the weight {name} of experts is read a second time") for name, first in read if read.count((name, first)) > 1 and any(name in stack.sources for stack in self.program.stacks.values()))
 
     def describe(self):
         source = self.source + (f"; the loss is over {self.fixed_sequence} tokens of a sample: model.sequence stays so" if self.fixed_sequence else "")
@@ -103,24 +115,24 @@ class Import:
         """Of what will be written. The module has its weights again afterwards."""
         if self.buffers is not None:
             return
-        kept = {name: tensor.detach().clone() for name, tensor in self.step.module.named_parameters()}
-        try:
+        with values_of({**dict(self.step.module.named_parameters()), **self.biases()}):
             self.compare()
             self.compare_with_drawn_buffers()
-        finally:
-            for name, tensor in self.step.module.named_parameters():
-                tensor.data.copy_(kept[name])
+
+    def biases(self):
+        """Buffers that are weights: of a router, which a step does not change."""
+        return {name: tensor for name, tensor in self.step.module.named_buffers() if name not in self.tables and any(Weight(name) in op.operands for op in self.program.ops)}
 
     def compare(self, seeds=SEEDS):
         graphs = self.graphs[:1] if self.fixed_sequence else self.graphs
-        refuse_if(Comparison(self.step, graphs, self.program, json.loads(self.text), self.stored, self.users, self.tables).refusals(seeds))
+        refuse_if(Comparison(self.step, graphs, self.program, json.loads(self.text), self.stored, self.users, self.biases(), self.tables).refusals(seeds))
 
     def compare_with_drawn_buffers(self):
         """Float buffers of one number, as a factor or an epsilon, become other numbers, in the module and in what is written of it: a 0 or 1 hides
         what is forgotten. Others, as a table of rotations, are functions of positions, and stay. So does a number that says what an operation is, as
         those of a mask: without it the module is another one, which is refused."""
         other, generator = copy.copy(self), torch.Generator().manual_seed(SEEDS[0])
-        numbers = {name: buffer for name, buffer in self.step.module.named_buffers() if buffer.is_floating_point() and buffer.numel() and bool((buffer == buffer.flatten()[0]).all())}
+        numbers = {name: buffer for name, buffer in self.step.module.named_buffers() if name not in self.biases() and buffer.is_floating_point() and buffer.numel() and bool((buffer == buffer.flatten()[0]).all())}
         if not numbers:
             return
         drawn = {name: torch.full_like(buffer, float(buffer.flatten()[0]) * 1.25 + 0.2 + 0.1 * float(torch.rand((), generator=generator))) for name, buffer in numbers.items()}
@@ -139,7 +151,7 @@ class Import:
     # ---- what is said and written besides ----
 
     def weights(self):
-        """(name, tensor) of each weight of the description, in the order of its ops."""
+        """(name, tensor) of each tensor of the files, in the order of the description's ops."""
         found = {}
         for number, unit in enumerate(self.units):
             for op in unit.ops:
@@ -147,11 +159,14 @@ class Import:
                     if isinstance(operand, Weight):
                         name = self.names.of_use[number, op, operand.name]
                         if not self.names.tied or name != self.names.tied[1]:
-                            found[name] = self.tables[operand.name] if operand.name in self.tables else self.tensors[operand.name]
+                            tensor, stack = {**self.tensors, **self.tables}[operand.name], self.program.stacks.get(operand.name)
+                            found.update({name: tensor} if stack is None else {name.replace("*", str(number)): each for number, each in enumerate(tensor)})
         return list(found.items())
 
     def frozen(self):
-        return [name for name, tensor in self.weights() if not tensor.requires_grad]
+        """But a router's biases, which no gradient changes."""
+        biases = {id(self.tensors[op.operands[2].name]) for op in self.program.ops if op.row == "MOE" and op.operands[2]}
+        return [name for name, tensor in self.weights() if not tensor.requires_grad and id(tensor) not in biases]
 
     def refuse_endings(self):
         """model.frozen has endings of names."""
@@ -161,7 +176,7 @@ class Import:
 
     def tables_read(self):
         """Names of the weights that are constants of the module."""
-        return [name for name, tensor in self.weights() if not isinstance(tensor, torch.nn.Parameter)]
+        return [name for name, tensor in self.weights() if any(tensor is table for table in self.tables.values())]
 
     def unused_inputs(self):
         """Names of inputs that data need not have."""
@@ -169,7 +184,7 @@ class Import:
         return [each.name for each in self.step.inputs if not each.source and each.key not in read]
 
     def unused(self):
-        used = {id(tensor) for _, tensor in self.weights()}
+        used = {id(tensor) for _, tensor in self.weights()} | {id(self.tensors[name]) for stack in self.program.stacks.values() for name in stack.sources}
         return [name for name, tensor in self.step.module.named_parameters() if id(tensor) not in used]
 
 
@@ -182,11 +197,11 @@ def of_other_sizes(program, longer, shorter):
 
 
 @contextlib.contextmanager
-def values_of(buffers, values):
-    """Tensors, by name, have these values within it."""
-    kept = {name: buffer.clone() for name, buffer in buffers.items()}
-    for name, buffer in buffers.items():
-        buffer.data.copy_(values[name])
+def values_of(buffers, values=None):
+    """Tensors, by name, have these values within it, or others, and again theirs afterwards."""
+    kept = {name: buffer.detach().clone() for name, buffer in buffers.items()}
+    for name in values or ():
+        buffers[name].data.copy_(values[name])
     try:
         yield
     finally:

@@ -13,12 +13,18 @@ An expression is written as plain Python:
     Part(0, 2, E)            the first of two equal parts of the last dim of what E is
     Leading("x")             the first elements of the last dim of x; "#rotated" is their number. Trailing("x"): those after them
     Every(0, "x")            of the last dim of x elements 0, 2, 4, ...; Every(1, "x"): 1, 3, 5, ...; Pairs("x"): these two as a last dim of 2
+    "&b"                     a parameter, or a buffer
+    Result(1, E)             the second result of a call E that has several
+    Named("$n", E)           what E is; the same node wherever the name comes again
+    Behind(E)                what E is, with other dims, expanded, or cast to a dtype that has its values
+    Column("#n", E)          of the last dim of what E is element n
+    Terms(E, [E, I], ".w")   a sum of terms E, or of terms E that are added to rows I; each has its own .w: "$terms" is the list of them
 """
 from dataclasses import dataclass, field
 
 import torch
 
-from graph import Call, kind_of
+from graph import BROADCASTS, Call, kind_of, shape_of
 
 COMMUTATIVE = ("add", "mul")
 NUMBERS_DIFFER = 1e-6
@@ -63,6 +69,36 @@ class Pairs:
 
 
 @dataclass
+class Result:
+    index: int
+    source: object
+
+
+@dataclass
+class Named:
+    name: str
+    source: object
+
+
+@dataclass
+class Behind:
+    source: object
+
+
+@dataclass
+class Column:
+    name: str
+    source: object
+
+
+@dataclass
+class Terms:
+    term: object
+    placed: list
+    own: str
+
+
+@dataclass
 class Found:
     """What the names of an expression stand for, and the calls that it has consumed."""
 
@@ -92,6 +128,8 @@ def match(graph, expression, value, found):
     if isinstance(expression, (Every, Pairs)):
         source = graph.every_second(value, expression.first) if isinstance(expression, Every) else graph.paired(value)
         return None if source is None else match(graph, expression.source, source, found)
+    if type(expression) in OF_NODES:
+        return OF_NODES[type(expression)](graph, expression, value, found) if isinstance(value, torch.fx.Node) else None
     if isinstance(expression, list):
         return match_list(graph, expression, value, found)
     if isinstance(expression, tuple):
@@ -127,6 +165,8 @@ def match_name(graph, name, value, found):
         known = graph.number(value)
     elif plain[0] == ".":
         known = graph.parameter(value)
+    elif plain[0] == "&":
+        known = graph.parameter_or_buffer(value)
     elif not isinstance(value, torch.fx.Node):
         known = None
     elif plain[0] == "@":
@@ -144,7 +184,9 @@ def match_name(graph, name, value, found):
 def is_same(graph, one, other):
     if isinstance(one, torch.fx.Node) and one is not other and graph.is_constant(one) and graph.is_constant(other):
         return torch.equal(graph.constant[one], graph.constant[other])
-    return one is other or (not isinstance(one, torch.fx.Node) and one == other)
+    if isinstance(one, torch.fx.Node) and isinstance(other, torch.fx.Node):
+        return one is other or shape_of(one) == shape_of(other) and graph.without_views(one) is graph.without_views(other)
+    return one == other
 
 
 def match_part(graph, part, value, found):
@@ -168,6 +210,84 @@ def match_end(graph, end, value, found):
         return None
     found = match_name(graph, "#rotated", length if leads else start, found)
     return found and match_name(graph, end.source, source, found)
+
+
+def match_result(graph, result, value, found):
+    value = graph.strip(value)
+    return match(graph, result.source, value.args[0], found) if kind_of(value) == "getitem" and value.args[1] == result.index else None
+
+
+def match_named(graph, named, value, found):
+    value = graph.strip(value)
+    found = match(graph, named.source, value, found) if found.bound.get(named.name, value) is value else None
+    return found and found.with_name(named.name, value)
+
+
+def match_behind(graph, behind, value, found):
+    value = graph.without_views(value)
+    while kind_of(value) in BROADCASTS and not graph.is_constant(value):
+        value = graph.without_views(value.args[0])
+    return match(graph, behind.source, value, found)
+
+
+def match_column(graph, column, value, found):
+    known = graph.part(graph.without_views(value))
+    if known is None or known[1] != -1 or known[3] != 1:
+        return None
+    found = match(graph, column.source, known[0], found)
+    return found and match_name(graph, column.name, known[2], found)
+
+
+# ---- sums ----
+
+def of_add(graph, call):
+    return [call["self"], call["other"]] if call["alpha"] == 1 else None
+
+
+def of_index_add(graph, call):
+    return [call["self"], (call["source"], call["index"])] if call["alpha"] == 1 and call["dim"] == -len(shape_of(call.node)) else None
+
+
+def of_index_put(graph, call):
+    """Rows that are written are those that were read there, plus a term."""
+    before, rows = call["self"], call["indices"]
+    if len(rows) != 1:
+        return None
+    if call["accumulate"]:
+        return [before, (call["values"], rows[0])]
+    added = Call(call["values"]) if kind_of(call["values"]) == "add" else None
+    for one, other in (("self", "other"), ("other", "self")) if added and added["alpha"] == 1 else ():
+        read = added[one]
+        if kind_of(read) == "index" and read.args[0] is before and list(read.args[1]) == list(rows):
+            return [before, (added[other], rows[0])]
+    return None
+
+
+SUMS = {"add": of_add, "index_add": of_index_add, "index_put": of_index_put}
+
+
+def match_terms(graph, terms, value, found):
+    """Zeros, with which a loop begins, are no term."""
+    left, listed = [value], []
+    while left:
+        value = left.pop()
+        value = graph.strip(value) if isinstance(value, torch.fx.Node) else value
+        call = Call(value) if kind_of(value) in SUMS and not graph.is_constant(value) else None
+        added = call and SUMS[kind_of(value)](graph, call)
+        if added:
+            left += [each for each in added if each != 0]
+            found = found.with_call(call)
+        elif isinstance(value, tuple) or not graph.is_zeros(value):
+            found = match(graph, terms.placed, value, found) if isinstance(value, tuple) else match(graph, terms.term, value, found)
+            if found is None:
+                return None
+            own = {name: each for name, each in found.bound.items() if name in terms.own.split()}
+            listed.append(own)
+            found = Found({name: each for name, each in found.bound.items() if name not in own}, found.calls)
+    return found.with_name("$terms", listed) if len(listed) > 1 else None
+
+
+OF_NODES = {Result: match_result, Named: match_named, Behind: match_behind, Column: match_column, Terms: match_terms}
 
 
 def match_call(graph, expression, value, found):

@@ -233,6 +233,42 @@ def whole_stacks():
 
 
 @contextlib.contextmanager
+def products_of_experts(step):
+    """Modules of transformers multiply each token with copies of its experts' matrices, which depends on no count of tokens."""
+    configs = {id(config): config for module in step.modules() if hasattr(config := getattr(module, "config", None), "_experts_implementation")}
+    kept = {key: config._experts_implementation for key, config in configs.items()}
+    for config in configs.values():
+        config._experts_implementation = "batched_mm"
+    try:
+        yield
+    finally:
+        for key, config in configs.items():
+            config._experts_implementation = kept[key]
+
+
+@contextlib.contextmanager
+def each_expert_with_tokens():
+    """Of a mask, the places that are not 0 are taken to be some, and of a vector all: as a loop over experts has them, which depends on how many tokens
+    each has, but computes the same with none. What does not is found by the comparison."""
+    where, nonzero = torch.where, torch.Tensor.nonzero
+
+    def places(*arguments, **named):
+        found = where(*arguments, **named)
+        if isinstance(found, tuple) and not isinstance(found[0].shape[0], int):
+            torch._check(found[0].shape[0] > 0)
+        return found
+
+    def numbers(self, *, as_tuple=False):
+        return [torch.tensor([number]) for number in range(len(self))] if self.dim() == 1 and not as_tuple else nonzero(self, as_tuple=as_tuple)
+
+    torch.where, torch.Tensor.nonzero = places, numbers
+    try:
+        yield
+    finally:
+        torch.where, torch.Tensor.nonzero = where, nonzero
+
+
+@contextlib.contextmanager
 def without_memory():
     """On the device meta torch.tensor() of a number is torch.full(), which keeps the number in the graph; and torch.autocast, which older versions
     refuse there, is that of the CPU."""
@@ -267,7 +303,7 @@ def export(step, batch, sequence, noted, buffers):
     """The Graph at that size. `buffers`: of a module without memory; none: it has its own."""
     custom = []
     try:
-        with without_dropout(noted), without_custom_gradients(custom), whole_stacks(), without_memory(), contextlib.redirect_stderr(io.StringIO()):
+        with without_dropout(noted), without_custom_gradients(custom), whole_stacks(), without_memory(), products_of_experts(step), each_expert_with_tokens(), contextlib.redirect_stderr(io.StringIO()):
             exported = torch.export.export(step, example(step.inputs, batch, sequence, device_of(step)), strict=False)
             if changes_in_place(exported):
                 exported = exported.run_decompositions({})

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, islice
 
+import torch
+
 from refusal import Place, Refused
 
 HEADS_FIRST = (0, 2, 1, 3)  # (batch, heads, sequence, head_dim) of (batch, sequence, heads, head_dim)
@@ -52,6 +54,21 @@ class Output:
 @dataclass(frozen=True)
 class Weight:
     name: str
+
+
+@dataclass(frozen=True)
+class Stack:
+    """A weight of three dims, of a matrix of each expert: a tensor of the module for each, or rows `first` to `past` of each matrix of one tensor."""
+
+    sources: tuple
+    first: int = 0
+    past: int | None = None
+
+    def of(self, tensors):
+        """`tensors`: of the module, by name."""
+        if len(self.sources) > 1:
+            return torch.stack([tensors[name] for name in self.sources])
+        return tensors[self.sources[0]][:, self.first:self.past]
 
 
 @dataclass(frozen=True)
@@ -146,6 +163,7 @@ class Program:
     refusals: list = field(default_factory=list)
     values: dict = field(default_factory=dict)  # of the nodes of the graph
     loss_is_sum: bool = False
+    stacks: dict = field(default_factory=dict)  # Stack, by the names of weights that are none of the module's
     losses: list = field(default_factory=list)  # Loss; without any the last op is a cross entropy, of which the generator knows the share
     ignored: dict = field(default_factory=dict)  # of inputs that are targets the number that the module's loss leaves out
     logits: Output | None = None  # what the module gives as such

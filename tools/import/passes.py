@@ -3,29 +3,35 @@ of theirs has their bits; and the comparison of two sizes."""
 from ops import Output, Table, Weight
 from refusal import Refusal
 
-PRODUCTS = {"LINEAR": 2, "AFFINE": 3}  # the operand that is added
+PRODUCTS = {"LINEAR": 2, "AFFINE": 3, "MOE": 6}  # the operand that is added
 BEFORE_ATTENTION = ("BIAS", "RMSNORM", "LAYERNORM", "ROPE", "ROPE_PART", "SCALE")
 
 
 def add_residuals(program):
-    """A product that is read by an ADD alone adds the other operand itself."""
+    """A product that is read by an ADD alone adds the other operand itself: MOE of several, else the last."""
     for add in [op for op in program.ops if op.row == "ADD"]:
-        readers = program.readers()
-        products = [operand for operand in add.operands if is_product(operand, readers) and add.operands[0] != add.operands[1]]
+        readers, number = program.readers(), {op: index for index, op in enumerate(program.ops)}
+        products = [(operand.op.row == "MOE", number[operand.op], operand.op) for operand, other in zip(add.operands, add.operands[::-1])
+                    if operand != other and (adder := adder_of(operand, readers)) and (operand.op is adder or number[other.op] < number[adder])]
         if products:
-            join(program, add, max(products, key=lambda product: program.ops.index(product.op)))
+            join(program, add, max(products)[2], readers)
 
 
-def is_product(output, readers):
+def adder_of(output, readers):
+    """The op that may add something to a product: it, or, where MOE adds another product, that one."""
     place = PRODUCTS.get(output.op.row) if isinstance(output, Output) else None
-    return place is not None and len(readers[output]) == 1 and (len(output.op.operands) <= place or output.op.operands[place] is None)
+    if place is None or len(readers[output]) != 1:
+        return None
+    addend = output.op.operands[place] if len(output.op.operands) > place else None
+    return output.op if addend is None else adder_of(addend, readers) if output.op.row == "MOE" else None
 
 
-def join(program, add, product):
-    other = add.operands[1] if add.operands[0] == product else add.operands[0]
-    add.row, add.path = product.op.row, product.op.path
-    add.operands = product.op.operands[: PRODUCTS[add.row]] + [other]
-    program.ops.remove(product.op)
+def join(program, add, product, readers):
+    other = next(operand for operand in add.operands if operand != Output(product))
+    adder = adder_of(Output(product), readers)
+    adder.operands = adder.operands[: PRODUCTS[adder.row]] + [other]
+    add.row, add.path, add.attributes, add.operands = product.row, product.path, product.attributes, product.operands
+    program.ops.remove(product)
 
 
 def gather_products(program):

@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 from typing import Callable
 
 import attention
+import experts
 import layout
 import parts
 from constants import OF_OTHER_VALUES
 from inputs import IGNORED
-from match import Either, Every, Leading, Pairs, Part, Trailing, Word
+from match import Behind, Column, Either, Every, Leading, Named, Pairs, Part, Result, SUMS, Terms, Trailing, Word
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,91 @@ LOG_SUM = ("logsumexp", "logits", [-1], {"keepdim": "_"})
 REPEATED = Either(("reshape|view|_unsafe_view", ("expand", ("unsqueeze", "x", "_"), "_"), "_"), ("repeat_interleave", "x", "_", "_"))
 
 # ---- products ----
-TRANSPOSED = Either(("t|numpy_T", ".w"), ("transpose", ".w", "_", "_"), ("permute", ".w", [1, 0]))
+
+def transposed(weight):
+    return Either(("t|numpy_T", weight), ("transpose", weight, "_", "_"), ("permute", weight, [1, 0]))
+
+
+# ---- experts ----
+# A router's scores, the choice of experts, and what weights these have. All of a block reads one topk.
+ROUTED = Either(("linear", "routed", ".router"), ("matmul|mm", "routed", transposed(".router")))
+ROUTER_SCORES = Either(("softmax", ROUTED, -1, {"dtype": "_"}), Named("$sigmoid", ("sigmoid", ROUTED)))
+CHOICE = Either(("add", ROUTER_SCORES, "&bias"), ROUTER_SCORES)
+
+
+def chosen(scores):
+    return Named("$chosen", ("topk", scores, "#choices", -1, True, {"sorted": "_"}))
+
+
+SUMS_OF_GROUPS = ("sum", Result(0, ("topk", Named("$groups", Either(("reshape|view|_unsafe_view", CHOICE, "_"), ("unflatten", CHOICE, -1, "_"))), 2, -1, True, {"sorted": "_"})), [-1])
+FIRST_GROUPS = Result(1, ("topk", SUMS_OF_GROUPS, "#best_groups", -1, True, {"sorted": "_"}))
+ONES_OF_GROUPS = Behind(("scatter", "@none", -1, FIRST_GROUPS, 1.0))
+IN_GROUPS = Either(ONES_OF_GROUPS, ("to|_to_copy", ONES_OF_GROUPS, {"dtype": "_"}))
+CHOICE_IN_GROUPS = Either(("masked_fill", CHOICE, ("bitwise_not|logical_not", IN_GROUPS), "#least"), ("where", IN_GROUPS, CHOICE, "#least"))
+BEST = Either(chosen(CHOICE_IN_GROUPS), chosen(CHOICE))
+OF_CHOSEN = Either(("gather", ROUTER_SCORES, -1, Result(1, BEST)), Result(0, chosen(ROUTER_SCORES)))
+SUM = ("sum", OF_CHOSEN, [-1], {"keepdim": True})
+SHARES = Either(
+    Named("$normalized", ("div", OF_CHOSEN, Either(("add", SUM, "#epsilon"), ("clamp|clamp_min", SUM, "#epsilon"), SUM))),
+    Named("$normalized", ("softmax", Result(0, chosen(ROUTED)), -1, {"dtype": "_"})),
+    Named("$sigmoid", ("sigmoid", Result(0, chosen(ROUTED)))),
+    OF_CHOSEN,
+)
+WEIGHTS = Either(("mul", SHARES, "#scale"), SHARES)
+IDS = Result(1, Named("$chosen", "_"))
+
+# Products with the matrices that each token has chosen.
+OF_EACH = Behind(("repeat_interleave", "x", "#choices", -2))
+
+
+def with_chosen(matrices, rows):
+    return Behind(("bmm", ("index", matrices, [Behind(IDS)]), Behind(rows)))
+
+
+def activated(gate, up):
+    return ("mul", of(gate, SILU), up)
+
+
+BOTH = with_chosen(".both", OF_EACH)
+ACTIVATED = Either(activated(Part(0, 2, BOTH), Part(1, 2, BOTH)), activated(with_chosen(".gate", OF_EACH), with_chosen(".up", OF_EACH)))
+CHOSEN_EXPERTS = ("sum", Behind(("mul", with_chosen(".down", ACTIVATED), Behind(WEIGHTS))), [-2])
+
+# A loop over all experts, with weights that are 0 where an expert is not chosen.
+HAS_CHOSEN = Behind(("eq", IDS, "#expert"))
+OF_ALL = Either(
+    ("scatter", "@none", -1, IDS, WEIGHTS),
+    Named("$normalized", ("softmax", ("scatter", "@least", -1, IDS, Result(0, chosen(ROUTED))), -1, {"dtype": "_"})),
+)
+OF_EXPERT = Either(
+    ("sum", Either(("mul", WEIGHTS, HAS_CHOSEN), ("where", HAS_CHOSEN, WEIGHTS, 0.0)), [-1], {"keepdim": "_"}),
+    Column("#expert", OF_ALL),
+)
+EXPERT = ("linear", activated(("linear", "x", ".gate"), ("linear", "x", ".up")), ".down")
+
+# A loop over all experts, each of the tokens that have chosen it.
+ONE_HOT = ("one_hot", IDS, "_")
+PLACES_FIRST, TOKENS_FIRST = (("permute", ONE_HOT, [-1, *order]) for order in ((-2, -3), (-3, -2)))
+
+
+def pairs(mask):
+    return Named("$pairs", ("where", Behind(mask)))
+
+
+def of_number(masks):
+    return Either(("index", masks, ["#expert"]), ("select", masks, -3, "#expert"))
+
+
+def tokens_and_places(tokens, places):
+    """The numbers of the tokens, and where among their choices the expert is."""
+    rows = Behind(Either(("index", Behind("x"), [tokens]), ("index", Behind("x"), [None, tokens])))
+    made = ("linear", activated(("linear", rows, ".gate"), ("linear", rows, ".up")), ".down")
+    return [("mul", made, Behind(("index", Behind(WEIGHTS), [tokens, places]))), tokens]
+
+
+BY_TOKEN = pairs(Either(("eq", IDS, "#expert"), of_number(TOKENS_FIRST)))
+BY_PLACE = pairs(of_number(PLACES_FIRST))
+PLACED = Either(tokens_and_places(Result(0, BY_TOKEN), Result(1, BY_TOKEN)), tokens_and_places(Result(1, BY_PLACE), Result(0, BY_PLACE)))
+ALL_EXPERTS = Terms(("mul", EXPERT, Behind(OF_EXPERT)), PLACED, ".gate .up .down #expert $pairs")
 
 FIRST_ROWS = ("slice", Either(".table", ("unsqueeze", ".table", -2)), {"dim": Either(-2, -3), "start": "#first?", "end": "_"})
 PARTS_MOST = 16  # that are joined
@@ -137,7 +222,7 @@ PATTERNS = (
     Pattern("POSITION", ("add", "x", ("select", ".table", {"dim": -2, "index": "#row"})), "x .table", layout.position),
     Pattern("POSITION", ("add", "x", "@rows"), "x .table", layout.positions, when=layout.is_table),
     Pattern("LINEAR", ("linear", "x", ".w", ".bias?"), "x .w", layout.product),
-    Pattern("LINEAR", ("matmul|mm", "x", TRANSPOSED), "x .w", layout.product),
+    Pattern("LINEAR", ("matmul|mm", "x", transposed(".w")), "x .w", layout.product),
     Pattern("AFFINE", ("addmm", ".bias", "x", ".w"), "x .w .bias -", layout.rows),
     Pattern("AFFINE", ("add", ("matmul|mm", "x", ".w"), ".bias"), "x .w .bias -", layout.rows),
     Pattern("RMSNORM", ("mul", NORMED, ".gain"), "x .gain", layout.norm, "epsilon"),
@@ -152,6 +237,8 @@ PATTERNS = (
     Pattern("ROPE_PART", ROTATED_PART, "x", attention.rotation),
     Pattern("ROPE_PART", ROTATED_PAIRS, "x", attention.rotation_of_pairs),
     Pattern("ROPE_PART", of_part(ROTATED_PAIRS), "x", attention.rotation_of_pairs),
+    Pattern("MOE", CHOSEN_EXPERTS, "x", experts.of_stacks),
+    Pattern("MOE", ALL_EXPERTS, "x", experts.of_loop),
     Pattern("JOIN_2", ("cat", ["x", "y"], "_"), "x y", parts.join),
     Pattern("JOIN_3", ("cat", ["x", "y", "z"], "_"), "x y z", parts.join),
     *(Pattern("COPY_BLOCKS", ("cat", [f"x{part}" for part in range(count)], "_"), " ".join(f"x{part}" for part in range(count)), parts.join) for count in range(4, PARTS_MOST + 1)),
@@ -211,6 +298,8 @@ def kinds_of(expression):
     """The ATen ops that an expression's last node may be."""
     if isinstance(expression, Either):
         return [kind for each in expression.expressions for kind in kinds_of(each)]
+    if isinstance(expression, Terms):
+        return list(SUMS)
     return expression[0].split("|")
 
 

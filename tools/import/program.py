@@ -22,12 +22,13 @@ REASONS = {
     "wrap_with_set_grad_enabled": "a region without gradients",
     "wrap_with_autocast": "a region of autocast; model.dtype says which dtype Penstock computes in",
     "detach": "a value without its gradient",
+    "softmax": "a softmax of other scores than attention's, or a router's, as of gates or of a whole vocabulary",
     **dict.fromkeys(("log_softmax", "kl_div"), "log-probabilities of a whole vocabulary, as a teacher's; of given tokens, by log_softmax and gather, they are taken"),
-    "softmax": "a softmax of other values than the scores of attention, as of gates or of a whole vocabulary",
     **dict.fromkeys(("max", "amax", "min", "amin", "max_pool1d", "adaptive_max_pool1d"), "the largest or least of several values; the sum or mean over tokens, or of all elements of one, is taken"),
     **dict.fromkeys(("matmul", "mm", "bmm", "einsum"), "a product of two values other than attention, as a contrastive loss has, of samples with each other"),
     **dict.fromkeys(("conv1d", "conv2d", "conv3d", "convolution"), "a convolution; of patches that do not overlap it is an nn.Linear of an input (batch, patches, elements of a patch)"),
-    **dict.fromkeys(("index", "index_select", "take_along_dim"), "values at places that an input says; a mask of them as a factor, and a sum over tokens, is taken"),
+    "topk": "a choice of the greatest that is no router of experts as MOE's",
+    **dict.fromkeys(("index", "index_select", "take_along_dim"), "parts that values choose, which are no experts' matrices as MOE's; of tokens that an input says, a mask as a factor and a sum over tokens are taken"),
     "pad": "values of other tokens beside those of a token, as a shift has them; attention, and sums over tokens, are taken",
     "stack": "values stacked by a loop over tokens or heads, as a scan has them",
     "var": "a variance over other values than all elements of a token", "std": "a deviation over other values than all elements of a token",
@@ -44,9 +45,10 @@ class Match:
 
 
 def find(graph, node):
-    """The first pattern that reads all arguments; else as an element-wise op; else the first one, which is refused for what it does not read."""
+    """The first pattern that reads all arguments; else as an element-wise op; else the first one, which is refused for what it does not read. So is
+    a block of experts, of whose last node there is nothing else."""
     matches = list(patterns_of(graph, node))
-    complete = next((each for each in matches if not any(unread(each))), None)
+    complete = next((each for each in matches if each.pattern.row == "MOE" or not any(unread(each))), None)
     if complete is None:
         known = steps_of(graph, node)
         if known:
@@ -62,7 +64,7 @@ def patterns_of(graph, node):
         found = match(graph, pattern.expression, node, Found())
         if found is not None and pattern.when(found.bound):
             values = (value for name, value in found.bound.items()
-                      if name[0] not in ".#@%" and (graph.ids_of(value) if name in ("ids", "targets") else graph.input_of(value)) is None)
+                      if name[0] not in ".#@%&$" and (graph.ids_of(value) if name in ("ids", "targets") else graph.input_of(value)) is None)
             yield Match(pattern.make, list(values), pattern, found)
 OF_INPUTS = ("mean", "sum", "std", "var", "max", "min", "amax", "amin")
 
@@ -130,6 +132,11 @@ class Maker:
 
     def weight(self, name):
         return Weight(self.bound[name])
+
+    def stack(self, name, stack):
+        """A weight that is made of the module's."""
+        self.program.stacks[name] = stack
+        return Weight(name)
 
     def weight_shape(self, name):
         return self.weight_shapes[self.bound[name]]

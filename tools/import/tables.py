@@ -26,7 +26,8 @@ def buffer_of(graph, node):
     node = graph.strip(node)
     while kind_of(node) in SEEN_THROUGH:
         node = node.args[0]
-    return (graph.buffer_names[node], graph.constant[node]) if node in graph.buffer_names else (None, None)
+    is_buffer = node.name in graph.exported.graph_signature.inputs_to_buffers
+    return (graph.names_of_buffers[node], graph.constant[node]) if is_buffer else (None, None)
 
 
 def begins_with(whole, value):
@@ -39,7 +40,7 @@ def begins_with(whole, value):
 
 
 def unused(graph, wanted):
-    taken, name, number = {*graph.tables, *graph.parameters.values()}, wanted, 2
+    taken, name, number = {*graph.tables, *graph.parameters.values(), *graph.names_of_buffers.values()}, wanted, 2
     while name in taken:
         name, number = f"{wanted}_{number}", number + 1
     return name
