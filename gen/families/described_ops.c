@@ -51,8 +51,7 @@ static struct pen_step_sizes sizes_of(const struct pen_graph *graph, bool of_sam
 
 /* A stack of experts, or the bias of their router, begins as the description says. */
 static uint32_t experts_weight(struct block_ops *e, const struct pen_described_weight *weight,
-                               const char *name) {
-  const bool is_stack = weight->dim_count > 1;
+                               const char *name, bool is_stack) {
   const uint32_t value = is_stack ? pen_graph_stack(e->graph, name, (int64_t)weight->dim[1],
                                                     (int64_t)weight->dim[2], weight->deviation)
                                   : pen_graph_router_bias(e->graph, name);
@@ -68,18 +67,18 @@ static uint32_t weight_value(struct block_ops *e, const struct pen_kind_op *op, 
   const int extents = pen_signature_of(op->row->kind)->operand[k].extent_count;
   const char *name = pen_text("%s%s", e->prefix, op->operand[k].weight);
   const struct pen_described_weight *weight = pen_described_weight_find(d, name);
-  const bool is_other_name = weight->tied && strcmp(weight->tied, name) == 0;
+  const bool is_other_name = weight->tied && strcmp(weight->tied, name) == 0,
+             is_of_experts = op->row->appended == PEN_APPENDED_EXPERTS && extents != 2;
   const char *tensor = is_other_name ? weight->name : name;
   const uint32_t known = pen_weight_of_block(e->graph, tensor);
   if (known != PEN_NONE) return known;
-  if (op->row->appended == PEN_APPENDED_EXPERTS && weight->dim_count != 2)
-    return experts_weight(e, weight, tensor);
   uint64_t dim[PEN_OPERAND_EXTENTS];
   pen_described_weight_view(weight, extents, dim);
   const int64_t rows = (int64_t)dim[0], columns = (int64_t)dim[1];
-  const uint32_t value = is_other_name ? pen_graph_tied_weight(e->graph, tensor, rows, columns)
-                                       : pen_graph_weight(e->graph, tensor, rows, columns,
-                                                          weight->initial, weight->deviation);
+  const uint32_t value = is_of_experts   ? experts_weight(e, weight, tensor, extents == 3)
+                         : is_other_name ? pen_graph_tied_weight(e->graph, tensor, rows, columns)
+                                         : pen_graph_weight(e->graph, tensor, rows, columns,
+                                                            weight->initial, weight->deviation);
   struct pen_weight *made = &e->graph->weight[e->graph->value[value].weight];
   if (weight->dim_count != (uint32_t)extents) {
     made->file_dim_count = weight->dim_count;

@@ -84,6 +84,11 @@ END_OF_PLAN
 is "penstock-plan chooses a topology" $? 0
 ok "which is a plan" check chosen.cfg
 
+sed 's/\(mlp.gate.weight", "shape": \[\)/\11, /; s/\(score_correction_bias", "shape": \[\)/\11, /' "$models/dots1.json" >"$scratch/dims.json"
+balances() { "$gen" "$scratch/dots1_described.cfg" -s model.bias_update=0.1 -s model.description="$1" | grep -c 'optimizer = PEN_OPTIMIZER_BALANCE'; }
+is "two biases of routers" "$(balances "$models/dots1.json")" 2
+is "and with extents of 1" "$(balances "$scratch/dims.json")" 2
+
 # ---- what is refused: a description of which sed changes a line; the message after the file's name ----
 while IFS='|' read -r model change message; do
   sed "$change" "$models/$model.json" >"$scratch/wrong.json"
