@@ -105,6 +105,9 @@ struct pen_device {
   /* Of whole tensors: parameter += rate sign(mean of the gradient - gradient); in any case the
    * gradient becomes zero. The gradients are counts, whose sum f32 holds exactly. */
   pen_optimizer_step *balance_step;
+  /* parameter = exp_avg = gradient, unless the step is skipped; in any case the gradient becomes
+   * zero. */
+  pen_optimizer_step *choices_step;
   /* The step of Muon (kernels.h): of pieces pen_muon_momentum() over exp_avg and pen_muon_apply(),
    * a tensor with a count of 0 being another process's; of one matrix, all its pieces,
    * pen_muon_orthogonalize(), whose NEWTON_SCHULZ was prepared. */

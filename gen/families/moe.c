@@ -55,6 +55,7 @@ uint32_t pen_moe_block(struct pen_graph *graph, uint32_t n, uint32_t x,
       router,
       names->bias ? pen_graph_router_bias(graph, pen_text("model.layers.%u.%s", n, names->bias))
                   : PEN_NONE,
+      pen_graph_router_counts(graph, pen_text("model.layers.%u.%s", n, names->router)),
       pen_graph_stack(graph, name_of(n, names->gate), t->model_moe_ffn, t->model_hidden, DEVIATION),
       pen_graph_stack(graph, name_of(n, names->up), t->model_moe_ffn, t->model_hidden, DEVIATION),
       pen_graph_stack(graph, name_of(n, names->down), t->model_hidden, t->model_moe_ffn, last)};

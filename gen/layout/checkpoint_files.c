@@ -91,11 +91,13 @@ static void model_file(struct pen_plan *plan, struct pen_weight *weights) {
       weights[i].value_file = weights[i - 1].value_file;
       continue;
     }
-    weights[i].value_file = add_tensors(&header, "", &weights[i], &end);
+    weights[i].value_file =
+        pen_is_of_model(&weights[i]) ? add_tensors(&header, "", &weights[i], &end) : UINT64_MAX;
   }
   plan->model_header = finish_header(&header);
   uint64_t start = 8 + strlen(plan->model_header);
-  for (uint32_t i = 0; i < plan->weight_count; i++) weights[i].value_file += start;
+  for (uint32_t i = 0; i < plan->weight_count; i++)
+    if (pen_is_of_model(&weights[i])) weights[i].value_file += start;
   plan->model_file_bytes = start + end;
 }
 

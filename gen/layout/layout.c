@@ -34,7 +34,8 @@ static void check_frozen(const struct pen_topology *topology, const struct pen_w
     size_t matches = 0;
     pen_check_stack_ending(topology, "model.frozen", ending, strlen(ending), weights, count);
     for (uint32_t w = 0; w < count; w++)
-      matches += *ending && pen_ends_in(weights[w].tensor, ending, strlen(ending));
+      matches += *ending && pen_is_of_model(&weights[w]) &&
+                 pen_ends_in(weights[w].tensor, ending, strlen(ending));
     if (!matches)
       pen_topology_fail(topology, "model.frozen",
                         "endings of the model's tensor names, such as \"%s\"; none ends in \"%s\"",

@@ -119,7 +119,8 @@ static void set_router_losses(struct pen_plan *plan, const struct pen_topology *
     if (pen_layer_has_experts(t, n))
       losses[plan->router_loss_count++] =
           (struct pen_router_loss){.layer = n,
-                                   .by_sequence = t->model_aux_scope != PEN_AUX_MICROBATCH,
+                                   .by_sequence = pen_balances_sequences(t),
+                                   .by_step = pen_balances_steps(t),
                                    .aux = t->model_aux_loss > 0 ? t->model_aux_loss : 0,
                                    .z = t->model_z_loss > 0 ? t->model_z_loss : 0};
   plan->router_losses = losses;

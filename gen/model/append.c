@@ -87,7 +87,8 @@ uint32_t pen_add_weight_row(struct pen_graph *graph, const struct pen_weight *sh
   *weight = *shape;
   weight->stage = graph->stage;
   weight->bf16_offset = UINT64_MAX;
-  weight->frozen = shape->frozen || pen_weight_is_frozen(graph->topology, weight->tensor);
+  weight->frozen = shape->frozen || (pen_is_of_model(weight) &&
+                                     pen_weight_is_frozen(graph->topology, weight->tensor));
   pen_weight_optimizer_set(graph->topology, weight, *graph->prefix);
   weight->sum_groups = weight->frozen ? 0 : PEN_IN(DATA);
   if (__builtin_mul_overflow(weight->dim[0], weight->dim[1] ? weight->dim[1] : 1, &weight->count))

@@ -4,7 +4,8 @@
  *     expert, weight = ROUTE(logits)
  *     for each slice:  sent = DISPATCH(x), slots = EXPERTS(sent), y = SUM_CHOICES(slots, y)
  *
- *     in training: ADD_CHOICES(expert), and, if the router has losses, ROUTER_LOSS(logits, expert)
+ *     in training: ADD_CHOICES(expert), and, if the router has losses,
+ *     ROUTER_LOSS(logits, expert, counts)
  *
  * The first y is the addend. Each slice writes its rows of y, in the same memory. So the backward
  * runs the slices last first, and adds their gradients of weights in this order. */
@@ -52,6 +53,23 @@ uint32_t pen_graph_router_bias(struct pen_graph *graph, const char *name) {
   return pen_add_weight(graph, &weight, pen_text("%s.grad", name));
 }
 
+uint32_t pen_graph_router_counts(struct pen_graph *graph, const char *router) {
+  const uint64_t experts = (uint64_t)graph->topology->model_experts;
+  const struct pen_weight weight = {.name = router,
+                                    .tensor = router,
+                                    .optimizer = PEN_OPTIMIZER_CHOICES,
+                                    .split_count = 1,
+                                    .dim_count = 1,
+                                    .dim = {experts},
+                                    .tensor_dim = {experts},
+                                    .run_count = experts,
+                                    .run_stride = experts,
+                                    .initial = PEN_INITIAL_ZEROS};
+  return pen_balances_steps(graph->topology)
+             ? pen_add_weight(graph, &weight, pen_text("%s.grad", router))
+             : PEN_NONE;
+}
+
 /* The routes of a layer, and the dims that its ops share. */
 struct routed {
   uint32_t x, expert, weight;
@@ -75,21 +93,22 @@ static void append_counts(struct pen_graph *graph, const struct routed *r) {
 
 /* Each layer has two rows of the loss table, after the model's. The losses of a step are means over
  * its microbatches, of all replicas. */
-static void append_losses(struct pen_graph *graph, uint32_t logits, uint32_t expert) {
+static void append_losses(struct pen_graph *graph, uint32_t logits, uint32_t expert,
+                          uint32_t counts) {
   const struct pen_topology *t = graph->topology;
   const double share = 1.0 / (double)(t->pipeline_microbatches * t->data_parallel_replicas);
   struct pen_op *op = pen_append_with_outputs(
       graph, &graph->forward, PEN_OP_ROUTER_LOSS, pen_local_name(graph, "aux_loss"),
-      (uint32_t[]){logits, expert},
+      (uint32_t[]){logits, expert, counts},
       (int64_t[]){graph->rows, t->model_experts, t->model_experts_per_token,
-                  t->model_aux_scope == PEN_AUX_MICROBATCH ? 1 : graph->rows / t->sequence,
+                  pen_balances_sequences(t) ? graph->rows / t->sequence : 1,
                   t->model_router_score == PEN_ROUTER_SIGMOID},
       5, PEN_ROLE_LOSS);
   op->real[0] = t->model_aux_loss > 0 ? t->model_aux_loss * share : 0;
   op->real[1] = t->model_z_loss > 0 ? t->model_z_loss * share : 0;
   const uint32_t row = 1 + 2 * router_of(graph);
-  graph->value[op->operand[2]].loss_row = row;
-  graph->value[op->operand[3]].loss_row = row + 1;
+  graph->value[op->operand[3]].loss_row = row;
+  graph->value[op->operand[4]].loss_row = row + 1;
   pen_append_loss_gradient(graph, op, logits);
 }
 
@@ -115,7 +134,8 @@ static struct routed route(struct pen_graph *graph, uint32_t x,
   made->real[0] = t->model_router_scale > 0 ? t->model_router_scale : 1;
   r.weight = made->operand[3];
   if (graph->training) append_counts(graph, &r);
-  if (graph->training && pen_has_router_losses(t)) append_losses(graph, logits, r.expert);
+  if (graph->training && pen_has_router_losses(t))
+    append_losses(graph, logits, r.expert, w->counts);
   return r;
 }
 

@@ -14,10 +14,15 @@ uint32_t pen_graph_stack(struct pen_graph *graph, const char *name, int64_t rows
  * which UPDATE reads (runtime/plan/optimizer.def, BALANCE). */
 uint32_t pen_graph_router_bias(struct pen_graph *graph, const char *name);
 
-/* The weights of a layer: of its router (experts, hidden) and (experts), which may be PEN_NONE; of
- * all experts, stacks of (ffn, hidden), (ffn, hidden), (hidden, ffn). */
+/* With model.aux_scope = "step" how often each expert was chosen in the last step that was not
+ * skipped, (experts), which the balancing loss reads; PEN_NONE without. It begins with zeros. What
+ * files have of it is its moment, ROUTER.choices. */
+uint32_t pen_graph_router_counts(struct pen_graph *graph, const char *router);
+
+/* The weights of a layer: of its router (experts, hidden), and (experts) and (experts), which may
+ * be PEN_NONE; of all experts, stacks of (ffn, hidden), (ffn, hidden), (hidden, ffn). */
 struct pen_expert_weights {
-  uint32_t router, bias, gate, up, down;
+  uint32_t router, bias, counts, gate, up, down;
 };
 
 /* Routes the rows of x (rows, hidden), and adds to the

@@ -210,7 +210,7 @@ static uint64_t parameters_of(const struct pen_graph *graph, uint32_t block) {
         pen_is_tied_head(graph, value->weight) || seen[value->weight])
       continue;
     seen[value->weight] = true;
-    count += graph->weight[value->weight].count;
+    if (pen_is_of_model(&graph->weight[value->weight])) count += graph->weight[value->weight].count;
   }
   pen_free(seen);
   return count;

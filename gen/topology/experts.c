@@ -44,6 +44,14 @@ bool pen_has_router_losses(const struct pen_topology *t) {
   return has_experts(t) && (t->model_aux_loss > 0 || t->model_z_loss > 0);
 }
 
+bool pen_balances_sequences(const struct pen_topology *t) {
+  return t->model_aux_scope != PEN_AUX_MICROBATCH && t->model_aux_scope != PEN_AUX_STEP;
+}
+
+bool pen_balances_steps(const struct pen_topology *t) {
+  return t->trains && has_experts(t) && t->model_aux_loss > 0 && t->model_aux_scope == PEN_AUX_STEP;
+}
+
 /* Settings that a family has not have no value, so that they are no part of the model's digest. */
 static void default_router(struct pen_topology *t) {
   const enum pen_expert_kind kind = pen_family_row_of(t->model_family)->experts;
@@ -160,6 +168,20 @@ static void check_layers(const struct pen_topology *t) {
              t->path);
 }
 
+/* Choices of a step are counted in f32, which has all whole numbers up to that: a token chooses an
+ * expert once. */
+static void check_counts(const struct pen_topology *t) {
+  const double most = 1 << 24, tokens = (double)t->batch_microbatch * (double)t->model_sequence *
+                                        (double)t->pipeline_microbatches *
+                                        (double)t->data_parallel_replicas;
+  const bool updates = t->trains && t->model_bias_update > 0;
+  if ((updates || pen_balances_steps(t)) && tokens > most)
+    pen_topology_fail(t, updates ? "model.bias_update" : "model.aux_scope",
+                      "%s with at most %.0f tokens a step, up to which choices are counted "
+                      "exactly, not %.0f",
+                      updates ? "above 0" : "\"step\"", most, tokens);
+}
+
 void pen_experts_validate(const struct pen_topology *t) {
   check_absent(t);
   if (!has_experts(t)) return;
@@ -167,6 +189,7 @@ void pen_experts_validate(const struct pen_topology *t) {
     check_layers(t);
     check_router(t);
   }
+  check_counts(t);
   if (t->tensor_parallel_ranks > 1 && t->tensor_parallel_sequence)
     pen_topology_fail(t, "tensor_parallel.sequence",
                       "false, with family %s and tensor_parallel.ranks = %lld: each tensor rank "

@@ -198,16 +198,18 @@ static int optimizer_of(const struct pen_topology *t, const struct pen_weight *w
   return PEN_OPTIMIZER_ADAMW;
 }
 
-/* What updates a router's bias, no setting of the optimizer changes. */
-static void set_balance(const struct pen_topology *topology, struct pen_weight *weight) {
+/* What updates a router's bias, or its counts, no setting of the optimizer changes. */
+static void set_own(const struct pen_topology *topology, struct pen_weight *weight) {
+  const bool counts = weight->optimizer == PEN_OPTIMIZER_CHOICES;
   weight->matrix_parts = 1;
-  weight->rate = topology->model_bias_update;
+  weight->rate = counts ? 1 : topology->model_bias_update;
+  weight->moment_count = counts ? moments_of(topology, PEN_OPTIMIZER_CHOICES) : 0;
 }
 
 void pen_weight_optimizer_set(const struct pen_topology *topology, struct pen_weight *weight,
                               bool in_layer) {
-  if (weight->optimizer == PEN_OPTIMIZER_BALANCE) {
-    set_balance(topology, weight);
+  if (weight->optimizer == PEN_OPTIMIZER_BALANCE || weight->optimizer == PEN_OPTIMIZER_CHOICES) {
+    set_own(topology, weight);
     return;
   }
   const struct pen_optimizer_group *group = group_of(topology, weight->tensor);
@@ -239,7 +241,7 @@ static void check_ending(const struct pen_topology *topology, const char *settin
                          size_t bytes, const struct pen_weight *weights, uint32_t count) {
   pen_check_stack_ending(topology, setting, text, bytes, weights, count);
   for (uint32_t w = 0; w < count; w++)
-    if (pen_ends_in(weights[w].tensor, text, bytes)) return;
+    if (pen_is_of_model(&weights[w]) && pen_ends_in(weights[w].tensor, text, bytes)) return;
   pen_topology_fail(
       topology, setting,
       "endings of the model's tensor names, such as \"%s\"; no name has the ending of \"%s\"",

@@ -389,7 +389,8 @@ static void set_first_gradients(struct pen_derivative *d) {
   set_loss_gradient(d, s->loss);
   for (size_t n = 0; n < s->forward_count; n++)
     if (s->terms->term[s->forward[n]].kind == PEN_OP_ROUTER_LOSS)
-      set_loss_gradient(d, pen_term_output(s->forward[n], 2));
+      set_loss_gradient(
+          d, pen_term_output(s->forward[n], pen_signature_of(PEN_OP_ROUTER_LOSS)->input_count));
 }
 
 void pen_derivative_open(struct pen_derivative *d, const struct pen_stage_terms *stage) {

@@ -235,22 +235,23 @@ static bool check_elements(const struct pen_plan *plan, const struct pen_weight 
 }
 
 /* The table is in the order of the file, which is that of the model. Splits of a tensor have its
- * place. */
+ * place; counts of choices have none. */
 static bool check_place(const struct pen_plan *plan, uint32_t index, struct pen_problem *problem) {
-  const struct pen_weight *weight = &plan->weights[index];
-  const uint64_t before =
-      index == 0 ? 0
-      : weight->split > 0
-          ? weight[-1].value_file
-          : weight[-1].value_file + pen_tensor_elements(&weight[-1]) * sizeof(float);
-  if (weight->split > 0
-          ? weight->value_file == before
-          : index == 0 || (before > weight[-1].value_file && weight->value_file >= before))
+  const struct pen_weight *weight = &plan->weights[index], *other = weight - (index > 0);
+  while (other > plan->weights && !pen_is_of_model(other)) other--;
+  const uint64_t before = index == 0 ? 0
+                          : weight->split > 0
+                              ? weight[-1].value_file
+                              : other->value_file + pen_tensor_elements(other) * sizeof(float);
+  if (!pen_is_of_model(weight) ? weight->value_file == UINT64_MAX
+                               : (weight->split > 0 ? weight->value_file == before
+                                                    : index == 0 || (before > other->value_file &&
+                                                                     weight->value_file >= before)))
     return true;
   return pen_problem_note(
       problem, weight->rank, PEN_NONE,
       "counted: %s is after %s in the table, and in the norm, but not in the file", weight->name,
-      weight[-1].name);
+      other->name);
 }
 
 static bool check_grouped(const struct pen_weight *weight, struct pen_problem *problem) {

@@ -96,7 +96,7 @@ static bool is_tied_weight(const struct pen_plan *plan, uint32_t weight) {
 
 /* What its optimizer keeps of a weight from step to step. */
 static uint32_t moments_of(const struct pen_plan *plan, const struct pen_weight *weight) {
-  if (weight->frozen || weight->optimizer == PEN_OPTIMIZER_BALANCE) return 0;
+  if (weight->frozen || weight->optimizer == PEN_OPTIMIZER_BALANCE) return 0; /* router_losses.c */
   if (weight->optimizer == PEN_OPTIMIZER_SGD) return plan->optimizer.momentum > 0;
   return weight->optimizer == PEN_OPTIMIZER_ADAMW ? 2 : 1;
 }

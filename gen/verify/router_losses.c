@@ -7,7 +7,9 @@
  *            microbatch, once, and no other program does; other profiles have none
  *   scaled   they are those of the router's own logits and choices, of each sequence or of the
  *            microbatch, with the factors of the plan over the microbatches of the step, of all
- *            replicas
+ *            replicas; if the plan balances steps, with counts of choices, else with none
+ *   updated  counts of choices, which a step leaves to the next, are of what such a loss reads, and
+ *            nothing else; the steps sign(mean - count) of what ROUTE reads as its bias
  *
  * That their gradient is added is derived (gradients.c). */
 #include "gen/verify/router_losses.h"
@@ -163,7 +165,8 @@ static bool has_factors(const struct pen_stage_terms *s, const struct pen_term *
                               (double)pen_group_size(s->context->plan, PEN_DATA));
   const int64_t sequences = row->by_sequence ? dim_of(loss, "rows") / profile->sequence : 1;
   return is_factor(loss->real[0], row->aux * share) && is_factor(loss->real[1], row->z * share) &&
-         dim_of(loss, "sequences") == sequences;
+         dim_of(loss, "sequences") == sequences &&
+         (input_of(loss, "counts") != 0) == row->by_step && !(row->by_step && row->by_sequence);
 }
 
 /* The next term of a kind, from the n-th of the forward on, or forward_count. */
@@ -172,9 +175,60 @@ static size_t next_of_kind(const struct pen_stage_terms *s, size_t n, int kind) 
   return n;
 }
 
+/* ---- updated ---- */
+
+/* What updates the weight that a forward op reads as that operand: an optimizer of its own, or
+ * PEN_OPTIMIZERS, any other. */
+static int updates_wanted(int kind, int operand) {
+  const struct pen_signature *signature = pen_signature_of(kind);
+  if (kind == PEN_OP_ROUTE && operand == pen_signature_operand(signature, "bias"))
+    return PEN_OPTIMIZER_BALANCE;
+  if (kind == PEN_OP_ROUTER_LOSS && operand == pen_signature_operand(signature, "counts"))
+    return PEN_OPTIMIZER_CHOICES;
+  return PEN_OPTIMIZERS;
+}
+
+static int updates_of(const struct pen_weight *weight) {
+  const int optimizer = weight->optimizer;
+  return optimizer == PEN_OPTIMIZER_BALANCE || optimizer == PEN_OPTIMIZER_CHOICES ? optimizer
+                                                                                  : PEN_OPTIMIZERS;
+}
+
+static bool check_operand(const struct pen_stage_terms *s, const struct pen_term *reader,
+                          int operand, uint32_t action) {
+  const uint32_t value = reader->input[operand];
+  const struct pen_term *made = &s->terms->term[pen_term_of_value(value)];
+  const int wanted = updates_wanted((int)reader->kind, operand);
+  const struct pen_signature *signature = pen_signature_of((int)reader->kind);
+  if (!value) return true;
+  if (made->kind != PEN_TERM_WEIGHT)
+    return wanted != PEN_OPTIMIZER_CHOICES ||
+           PROBLEM(s->context, action, "updated: %s reads counts of choices that no step has left",
+                   signature->kind);
+  const struct pen_weight *weight = &s->context->plan->weights[made->dim[0]];
+  const int has = updates_of(weight);
+  const bool is_frozen = weight->frozen && wanted != PEN_OPTIMIZER_CHOICES; /* a bias, too */
+  return has == wanted || (is_frozen && has != PEN_OPTIMIZER_CHOICES) ||
+         PROBLEM(s->context, action,
+                 "updated: %s is the %s of %s, but what updates it is not of it", weight->name,
+                 signature->operand[operand].name, signature->kind);
+}
+
+static bool check_updates(const struct pen_stage_terms *s, uint32_t action) {
+  for (size_t n = 0; n < s->forward_count; n++) {
+    const struct pen_term *reader = &s->terms->term[s->forward[n]];
+    const int inputs =
+        reader->kind < PEN_OP_COUNT ? pen_signature_of((int)reader->kind)->input_count : 0;
+    for (int k = 0; k < inputs; k++)
+      if (!check_operand(s, reader, k, action)) return false;
+  }
+  return true;
+}
+
 bool pen_check_router_loss_terms(const struct pen_stage_terms *s, uint32_t action) {
   const struct pen_plan *plan = s->context->plan;
   size_t route = next_of_kind(s, 0, PEN_OP_ROUTE), loss = next_of_kind(s, 0, PEN_OP_ROUTER_LOSS);
+  if (!check_updates(s, action)) return false;
   for (uint32_t n = next_of_stage(plan, s->stage, 0); n < plan->router_loss_count;
        n = next_of_stage(plan, s->stage, n + 1)) {
     const bool found = route < s->forward_count && loss < s->forward_count;

@@ -109,6 +109,19 @@ static void balance_step(const struct pen_adamw_tensor *tensors, size_t tensor_c
   }
 }
 
+static void choices_step(const struct pen_adamw_tensor *tensors, size_t tensor_count,
+                         const struct pen_adamw *settings, void *stream) {
+  (void)stream;
+  for (const struct pen_adamw_tensor *t = tensors; t < tensors + tensor_count; t++) {
+    const size_t bytes = t->count * sizeof *t->gradient;
+    if (!isnan(settings->gradient_scale)) {
+      memcpy(t->parameter, t->gradient, bytes);
+      memcpy(t->exp_avg, t->gradient, bytes);
+    }
+    memset(t->gradient, 0, bytes);
+  }
+}
+
 static void sgd_step(const struct pen_adamw_tensor *tensors, size_t tensor_count,
                      const struct pen_adamw *settings, void *stream) {
   (void)stream;
@@ -265,6 +278,7 @@ const struct pen_device pen_cpu = {
     .adamw_step = adamw_step,
     .sgd_step = sgd_step,
     .balance_step = balance_step,
+    .choices_step = choices_step,
     .muon_momentum = muon_momentum,
     .muon_orthogonalize = muon_orthogonalize,
     .muon_apply = muon_apply,

@@ -70,7 +70,7 @@ void pen_cuda_sum_squares(double *norms, const struct pen_norm_tensor *tensors, 
 void pen_cuda_max_abs(double *norms, const struct pen_norm_tensor *tensors, size_t tensor_count,
                       void *workspace, void *stream);
 pen_optimizer_step pen_cuda_adamw_step, pen_cuda_sgd_step, pen_cuda_balance_step,
-    pen_cuda_muon_momentum, pen_cuda_muon_orthogonalize, pen_cuda_muon_apply;
+    pen_cuda_choices_step, pen_cuda_muon_momentum, pen_cuda_muon_orthogonalize, pen_cuda_muon_apply;
 void pen_cuda_f32_to_bf16(uint16_t *to, const float *from, size_t count, void *stream);
 void pen_cuda_sum_arrays(float *y, const float *const *x, size_t arrays, size_t count,
                          void *stream);

@@ -247,6 +247,7 @@ const struct pen_device pen_cuda = {
     .adamw_step = pen_cuda_adamw_step,
     .sgd_step = pen_cuda_sgd_step,
     .balance_step = pen_cuda_balance_step,
+    .choices_step = pen_cuda_choices_step,
     .muon_momentum = pen_cuda_muon_momentum,
     .muon_orthogonalize = pen_cuda_muon_orthogonalize,
     .muon_apply = pen_cuda_muon_apply,

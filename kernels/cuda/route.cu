@@ -204,7 +204,8 @@ __global__ void __launch_bounds__(THREADS)
 struct router_rows {
   const float *logits;
   const int32_t *expert;
-  float *dlogits;  /* may be null */
+  const float *counts; /* may be null, as the next */
+  float *dlogits;
   float *share;    /* [runs][experts]: f */
   double *aux, *z; /* [rows] */
   int64_t rows, run;
@@ -216,6 +217,13 @@ struct router_rows {
 __global__ void __launch_bounds__(THREADS) share_choices(router_rows l) {
   const int64_t at = (int64_t)blockIdx.x * THREADS + threadIdx.x, run = at / l.experts;
   if (run >= l.rows / l.run) return;
+  if (l.counts) {
+    double sum = 0;
+    for (int i = 0; i < l.experts; i++) sum += (double)l.counts[i];
+    const float count = l.counts[at % l.experts];
+    l.share[at] = sum <= 0 ? 1.0f : count * (float)((double)l.experts / sum);
+    return;
+  }
   const int32_t *const expert = l.expert + run * l.run * l.choices;
   int count = 0;
   for (int64_t i = 0; i < l.run * l.choices; i++) count += expert[i] == (int)(at % l.experts);
@@ -292,7 +300,8 @@ void pen_cuda_router_loss(const struct pen_call *call) {
   double *const aux = (double *)call->workspace, *const z = aux + rows;
   const router_rows l = {(const float *)call->operand[0],
                          (const int32_t *)call->operand[1],
-                         (float *)call->operand[4],
+                         (const float *)call->operand[2],
+                         (float *)call->operand[5],
                          (float *)(z + rows),
                          aux,
                          z,
@@ -308,7 +317,7 @@ void pen_cuda_router_loss(const struct pen_call *call) {
   PEN_LAUNCH(row_losses, dim3((unsigned)ceiling(rows, ROWS)), dim3(THREADS),
              (size_t)(ROWS * experts) * sizeof(float), call->stream, l);
   PEN_LAUNCH(serial_sum<double>, dim3(1), dim3(THREADS), 0, call->stream,
-             (double *)call->operand[2], aux, rows);
+             (double *)call->operand[3], aux, rows);
   PEN_LAUNCH(serial_sum<double>, dim3(1), dim3(THREADS), 0, call->stream,
-             (double *)call->operand[3], z, rows);
+             (double *)call->operand[4], z, rows);
 }

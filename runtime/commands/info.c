@@ -48,10 +48,14 @@ static unsigned column_count(const struct pen_plan *plan) {
   return plan->memory[0].pinned_bytes > 0 ? COLUMN_COUNT : COLUMN_COUNT - 1;
 }
 
-static uint64_t parameter_count(const struct pen_plan *plan) {
-  uint64_t count = 0;
+/* The weights of the model, of which `parameters` receives the elements. */
+static uint32_t count_weights(const struct pen_plan *plan, uint64_t *parameters) {
+  uint32_t count = 0;
+  *parameters = 0;
   for (uint32_t w = 0; w < plan->weight_count; w++) {
-    count += plan->weights[w].count;
+    const bool is_of_model = pen_is_of_model(&plan->weights[w]);
+    *parameters += is_of_model ? plan->weights[w].count : 0;
+    count += is_of_model;
   }
   return count;
 }
@@ -227,10 +231,12 @@ static void print_json(const struct pen_plan *plan, const char *kernels) {
                    plan->rank_count, pen_group_size(plan, PEN_TENSOR), plan->stages_per_rank,
                    plan->stage_count, plan->microbatch_count, plan->microbatch, plan->sequence,
                    plan->vocab);
+  uint64_t parameters;
+  const uint32_t weights = count_weights(plan, &parameters);
   pen_writer_print(&out,
                    "\"layers\":%u,\"threads_per_rank\":%u,\"weights\":%u,\"parameters\":%" PRIu64
                    ",\"replicas\":%u,",
-                   plan->layers, plan->threads_per_rank, plan->weight_count, parameter_count(plan),
+                   plan->layers, plan->threads_per_rank, weights, parameters,
                    pen_group_size(plan, PEN_DATA));
   json_text(&out, "shard", sharding_names[plan->sharding]);
   json_text(&out, "unit", plan->forecast.unit);
@@ -358,9 +364,10 @@ static void print_text(const struct pen_plan *plan, const char *kernels) {
   if (ranks > 1) {
     printf("%-14s%u of each rank, which share its layers\n", "tensor ranks", ranks);
   }
+  uint64_t parameters;
+  const uint32_t weights = count_weights(plan, &parameters);
   printf("%-14s%s, %s, %u layers, %" PRIu64 " parameters in %u tensors\n", "model", plan->family,
-         plan->dtype == PEN_BF16 ? "bf16" : "f32", plan->layers, parameter_count(plan),
-         plan->weight_count);
+         plan->dtype == PEN_BF16 ? "bf16" : "f32", plan->layers, parameters, weights);
   printf("%-14s%u sequences of %u in a microbatch\n", "batch", plan->microbatch, plan->sequence);
   struct pen_buckets buckets = pen_buckets_of(plan, plan->profiles[0].kind);
   for (uint32_t s = 0; s < buckets.count && buckets.count > 1; s++) {

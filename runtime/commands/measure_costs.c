@@ -86,7 +86,9 @@ static uint64_t stage_parameters(const struct pen_plan *plan, uint32_t stage) {
   uint64_t count = 0;
   for (uint32_t w = 0; w < plan->weight_count; w++) {
     const struct pen_weight *weight = &plan->weights[w];
-    count += weight->stage == stage && pen_first_tensor_rank(plan, weight) == 0 ? weight->count : 0;
+    const bool counts = weight->stage == stage && pen_first_tensor_rank(plan, weight) == 0 &&
+                        pen_is_of_model(weight);
+    count += counts ? weight->count : 0;
   }
   return count;
 }

@@ -39,6 +39,12 @@ static void report_start(const struct pen_checkpoint_info *found,
         " is dropped",
         found->path, found->momentum_count);
   }
+  if (found->unchosen_count > 0) {
+    pen_warn(
+        "%s: has no counts of choices of %u routers: the first step balances as if all experts "
+        "had been chosen equally often",
+        found->path, found->unchosen_count);
+  }
   if (found->frozen_count > 0) {
     pen_warn("%s: %u tensors were trained and are frozen now: their moments are dropped",
              found->path, found->frozen_count);

@@ -61,21 +61,26 @@ void pen_update_tensors(const struct pen_vm *vm, const struct pen_adamw_tensor *
       [PEN_OPTIMIZER_ADAMW] = vm->device->adamw_step,
       [PEN_OPTIMIZER_SGD] = vm->device->sgd_step,
       [PEN_OPTIMIZER_MUON] = vm->device->muon_apply,
-      [PEN_OPTIMIZER_BALANCE] = vm->device->balance_step};
+      [PEN_OPTIMIZER_BALANCE] = vm->device->balance_step,
+      [PEN_OPTIMIZER_CHOICES] = vm->device->choices_step};
   step[tensors->optimizer](tensors, count, vm->adamw, vm->streams.compute);
 }
 
 /* ---- the lists of NORM and UPDATE ---- */
 
-/* Of each tensor of a weight what the replica's shard has; the first group measures for all. Counts
- * of choices are no gradient: their entry is 0. */
+/* Counts of choices are no gradient. */
+static bool is_in_norm(const struct pen_weight *weight) {
+  return weight->optimizer != PEN_OPTIMIZER_BALANCE && weight->optimizer != PEN_OPTIMIZER_CHOICES;
+}
+
+/* Of each tensor of a weight what the replica's shard has; the first group measures for all. The
+ * entry of what is not in the norm is 0. */
 static void list_norms_of(struct pen_vm *vm, uint32_t weight, struct pen_norm_tensor *norms) {
   const struct pen_weight *w = &vm->plan->weights[weight];
   const struct pen_shard shard = pen_shard_of(vm->plan, weight, vm->replica);
   const float *x = gradient_shard(vm, weight, shard);
   const uint64_t elements = w->count / pen_tensor_count(w);
-  const bool counts =
-      pen_vm_member(vm, PEN_SAME_SHARD) == 0 && w->optimizer != PEN_OPTIMIZER_BALANCE;
+  const bool counts = pen_vm_member(vm, PEN_SAME_SHARD) == 0 && is_in_norm(w);
   for (uint32_t n = 0; n < pen_tensor_count(w); n++) {
     const struct pen_shard tensor = {n * elements, elements}, has = pen_shard_common(shard, tensor);
     norms[vm->norm_count++] =
@@ -126,8 +131,8 @@ static void list_updates(struct pen_vm *vm) {
   struct pen_adamw_tensor *updates =
       pen_allocate(most + 1, sizeof *updates, "%u weights", vm->weight_count);
   /* Muon's first (matrices.c); AdamW's last: it zeroes the others. */
-  static const uint8_t order[] = {PEN_OPTIMIZER_MUON, PEN_OPTIMIZER_BALANCE, PEN_OPTIMIZER_SGD,
-                                  PEN_OPTIMIZER_ADAMW};
+  static const uint8_t order[] = {PEN_OPTIMIZER_MUON, PEN_OPTIMIZER_BALANCE, PEN_OPTIMIZER_CHOICES,
+                                  PEN_OPTIMIZER_SGD, PEN_OPTIMIZER_ADAMW};
   _Static_assert(sizeof order == PEN_OPTIMIZERS, "each optimizer has its place");
   for (size_t o = 0; o < PEN_OPTIMIZERS; o++) {
     for (uint32_t i = 0; i < vm->weight_count; i++) {

@@ -317,6 +317,12 @@ static inline uint64_t pen_one_tensor_elements(const struct pen_weight *weight) 
   return pen_tensor_elements(weight) / pen_tensor_count(weight);
 }
 
+/* Whether it is a tensor of the model, and of its file: not so counts of choices, which are none of
+ * its parameters, and have a moment alone in a checkpoint. */
+static inline bool pen_is_of_model(const struct pen_weight *weight) {
+  return weight->optimizer != PEN_OPTIMIZER_CHOICES;
+}
+
 /* Entries of the step statistics: the first of a weight, and all. */
 static inline uint32_t pen_first_entry(const struct pen_plan *plan, uint32_t weight) {
   return weight + plan->weights[weight].stacked_before;

@@ -40,8 +40,17 @@ static bool has_no_moments(const struct pen_safetensors *stored, const struct pe
  * were frozen. */
 static bool is_stored(const struct pen_safetensors *stored, const struct pen_weight *weight,
                       enum pen_checkpoint_tensor part) {
-  return part == PEN_CHECKPOINT_VALUE || (pen_checkpoint_suffix(weight->optimizer, part) != NULL &&
-                                          !has_no_moments(stored, weight));
+  return part == PEN_CHECKPOINT_VALUE ? pen_is_of_model(weight)
+                                      : pen_checkpoint_suffix(weight->optimizer, part) != NULL &&
+                                            !has_no_moments(stored, weight);
+}
+
+/* Counts of choices, which a run that balances otherwise leaves out. */
+static bool is_of_choices(const void *context, const char *name) {
+  const char *ending = strrchr(name, '.'),
+             *suffix = pen_checkpoint_suffix(PEN_OPTIMIZER_CHOICES, PEN_CHECKPOINT_EXP_AVG);
+  const struct pen_plan *plan = context;
+  return plan->router_count > 0 && ending != NULL && strcmp(ending + 1, suffix) == 0;
 }
 
 static bool same_ending(int optimizer, int other) {
@@ -109,7 +118,8 @@ static struct pen_safetensors *open_checked(char path[PATH_MAX], const char *fol
       }
     }
   }
-  pen_safetensors_expect_no_more(&stored, 1, NULL, NULL);
+  pen_safetensors_expect_no_more(&stored, 1, file == PEN_OPTIMIZER_FILE ? is_of_choices : NULL,
+                                 plan);
   return stored;
 }
 
@@ -164,7 +174,7 @@ static void check_moments(const struct pen_plan *plan, const struct pen_manifest
   char path[PATH_MAX];
   struct pen_safetensors *stored = open_checked(path, out->path, PEN_OPTIMIZER_FILE, plan,
                                                 PEN_CHECKPOINT_EXP_AVG, PEN_CHECKPOINT_EXP_AVG_SQ);
-  out->unfrozen_count = out->frozen_count = out->momentum_count = 0;
+  out->unfrozen_count = out->frozen_count = out->momentum_count = out->unchosen_count = 0;
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     const bool was_frozen = has_no_moments(stored, &plan->weights[i]);
     if (plan->weights[i].split > 0) {
@@ -174,7 +184,9 @@ static void check_moments(const struct pen_plan *plan, const struct pen_manifest
     const bool sgd = plan->weights[i].optimizer == PEN_OPTIMIZER_SGD;
     if (keeps && was_frozen) {
       expect_moments(stored, manifest, plan, i);
-      *(sgd ? &out->momentum_count : &out->unfrozen_count) += 1;
+      *(!pen_is_of_model(&plan->weights[i]) ? &out->unchosen_count
+        : sgd                               ? &out->momentum_count
+                                            : &out->unfrozen_count) += 1;
     }
     out->momentum_count += !keeps && !was_frozen && !plan->weights[i].frozen;
     out->frozen_count += plan->weights[i].frozen && !was_frozen;
@@ -344,6 +356,24 @@ static void read_part(struct pen_safetensors *stored, const struct pen_manifest 
   pen_tensor_read(whole, weight, to);
 }
 
+/* Reads a part of a weight from a file, to where the process keeps it. The moment of counts of
+ * choices is their value, too. */
+static void load_part(const struct pen_loading *to, struct pen_safetensors *stored,
+                      const struct pen_manifest *manifest, uint32_t weight_index,
+                      enum pen_checkpoint_tensor part, const char *path,
+                      struct pen_whole_tensor *whole) {
+  const bool of_model = pen_is_of_model(&to->plan->weights[weight_index]),
+             is_both = !of_model && part == PEN_CHECKPOINT_EXP_AVG;
+  for (enum pen_checkpoint_tensor kept = is_both ? PEN_CHECKPOINT_VALUE : part;
+       kept <= part && (of_model || part > PEN_CHECKPOINT_VALUE); kept++) {
+    float *values = pen_loading_begin(to, weight_index, kept);
+    if (values != NULL) {
+      read_part(stored, manifest, to->plan, weight_index, part, path, whole, values);
+      pen_loading_done(to, weight_index, kept, values);
+    }
+  }
+}
+
 static void load_parts(const struct pen_loading *to, const char *folder, int file,
                        enum pen_checkpoint_tensor first, enum pen_checkpoint_tensor last,
                        const struct pen_manifest *manifest) {
@@ -353,11 +383,7 @@ static void load_parts(const struct pen_loading *to, const char *folder, int fil
   for (enum pen_checkpoint_tensor part = first; part <= last; part++) {
     struct pen_whole_tensor whole = {0};
     for (uint32_t i = 0; i < plan->weight_count; i++) {
-      float *values = pen_loading_begin(to, i, part);
-      if (values != NULL) {
-        read_part(stored, manifest, plan, i, part, path, &whole, values);
-        pen_loading_done(to, i, part, values);
-      }
+      load_part(to, stored, manifest, i, part, path, &whole);
     }
     pen_whole_tensor_free(&whole);
   }

@@ -21,6 +21,7 @@ struct pen_checkpoint_info {
    * start at zero; and weights that were trained and are frozen, whose moments are not read;
    * weights that were trained with another momentum, 0 or not, of SGD. */
   uint32_t unfrozen_count, frozen_count, momentum_count;
+  uint32_t unchosen_count; /* routers without counts of choices, which this run balances by */
 };
 
 /* Finds the checkpoint that DIR/latest names, or the newest complete one where there is no

@@ -166,7 +166,7 @@ static int write_part(const struct save *save, const struct pen_plan *plan, uint
   const uint64_t arena = pen_checkpoint_arena_offset(weight, part),
                  file = pen_checkpoint_file_offset(weight, part), past = kept.first + kept.count;
   int result = 0;
-  if (!pen_checkpoint_tensor_exists(weight, part) ||
+  if (!pen_checkpoint_tensor_is_stored(weight, part) ||
       (!pen_checkpoint_tensor_is_sharded(plan, weight_index, part) &&
        !pen_is_writer(plan, weight_index, global))) {
     return 0;
@@ -274,7 +274,7 @@ bool pen_checkpoint_digest(const struct pen_plan *plan, uint32_t global, const c
     for (uint32_t i = 0; i < plan->weight_count && result == 0; i++) {
       const struct pen_weight *weight = &plan->weights[i];
       bool reads = pen_is_writer(plan, i, global) && weight->split == 0 &&
-                   pen_checkpoint_tensor_exists(weight, part) && is_cut(plan, i, part);
+                   pen_checkpoint_tensor_is_stored(weight, part) && is_cut(plan, i, part);
       const uint64_t bytes = pen_one_tensor_elements(weight) * sizeof(float);
       for (uint32_t n = 0; reads && n < pen_tensor_count(weight) && result == 0; n++) {
         result = hash_file(fd, pen_checkpoint_file_offset(weight, part) + n * bytes, bytes,

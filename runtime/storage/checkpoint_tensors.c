@@ -25,6 +25,11 @@ bool pen_checkpoint_tensor_exists(const struct pen_weight *weight,
   return part == PEN_CHECKPOINT_VALUE || pen_checkpoint_file_offset(weight, part) != UINT64_MAX;
 }
 
+bool pen_checkpoint_tensor_is_stored(const struct pen_weight *weight,
+                                     enum pen_checkpoint_tensor part) {
+  return pen_checkpoint_file_offset(weight, part) != UINT64_MAX;
+}
+
 const char *pen_checkpoint_tensor_name(char name[PEN_STORED_NAME_BYTES],
                                        const struct pen_weight *weight, uint32_t number,
                                        enum pen_checkpoint_tensor part) {
@@ -78,7 +83,7 @@ static uint64_t data_offset(const struct pen_plan *plan, enum pen_checkpoint_ten
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     for (enum pen_checkpoint_tensor part = first; part <= last; part++) {
       uint64_t candidate = pen_checkpoint_file_offset(&plan->weights[i], part);
-      if (pen_checkpoint_tensor_exists(&plan->weights[i], part) && candidate < offset) {
+      if (pen_checkpoint_tensor_is_stored(&plan->weights[i], part) && candidate < offset) {
         offset = candidate;
       }
     }

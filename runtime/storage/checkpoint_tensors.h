@@ -26,6 +26,9 @@ const char *pen_checkpoint_suffix(int optimizer, enum pen_checkpoint_tensor part
 
 /* What a frozen weight lacks, and one whose optimizer keeps nothing: moments. */
 bool pen_checkpoint_tensor_exists(const struct pen_weight *weight, enum pen_checkpoint_tensor part);
+/* The same in files: counts of choices have a moment alone there, which is their value, too. */
+bool pen_checkpoint_tensor_is_stored(const struct pen_weight *weight,
+                                     enum pen_checkpoint_tensor part);
 
 /* NAME, or NAME and the suffix, which the optimizer has, NAME that of tensor `number` of the weight
  * (plan.h, Stacks; else 0). Fails (PEN_EXIT_INTERNAL) on a name longer than that. */

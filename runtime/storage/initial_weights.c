@@ -119,7 +119,9 @@ static int write_model(int fd, const struct pen_plan *plan, uint64_t seed, bool 
     result = pen_safetensors_start(fd, plan->model_header, pen_model_data_offset(plan));
   }
   for (uint32_t i = 0; i < plan->weight_count && !result; i++) {
-    const uint32_t count = plan->weights[i].split > 0 ? 0 : pen_tensor_count(&plan->weights[i]);
+    const bool stored = plan->weights[i].split == 0 &&
+                        pen_checkpoint_tensor_is_stored(&plan->weights[i], PEN_CHECKPOINT_VALUE);
+    const uint32_t count = stored ? pen_tensor_count(&plan->weights[i]) : 0;
     for (uint32_t n = 0; n < count && !result; n++) {
       result = write_tensor(fd, &plan->weights[i], n, seed);
     }
@@ -181,7 +183,10 @@ void pen_weights_load(const struct pen_loading *to, const char *path) {
   for (uint32_t i = 0; i < to->plan->weight_count; i++) {
     const struct pen_weight *weight = &to->plan->weights[i];
     float *value = pen_loading_begin(to, i, PEN_CHECKPOINT_VALUE);
-    if (value != NULL) {
+    if (value != NULL && !pen_is_of_model(weight)) {
+      memset(value, 0, weight->count * sizeof *value);
+      pen_loading_done(to, i, PEN_CHECKPOINT_VALUE, value);
+    } else if (value != NULL) {
       bool known;
       float *tensor = pen_tensor_destination(&whole, weight, value, &known);
       if (!known) {

@@ -59,7 +59,7 @@ static void add_updates(struct pen_writer *text, const struct pen_plan *plan,
   pen_writer_text(text, "\"updates\": {");
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     const struct pen_weight *weight = &plan->weights[i];
-    const bool is_listed = weight->split == 0 && !weight->frozen;
+    const bool is_listed = weight->split == 0 && !weight->frozen && pen_is_of_model(weight);
     for (uint32_t n = 0; is_listed && n < pen_tensor_count(weight); n++) {
       const uint64_t count = updates->most - pen_lag_of(updates->lag, i);
       pen_writer_text(text, separator);
@@ -135,7 +135,7 @@ static void add_checksums(struct pen_writer *text, const struct pen_plan *plan, 
                           unsigned char (*digests)[PEN_DIGEST_BYTES]) {
   char name[PEN_STORED_NAME_BYTES];
   for (enum pen_checkpoint_tensor part = 0; part < PEN_CHECKPOINT_TENSORS; part++) {
-    if (pen_checkpoint_tensor_exists(&plan->weights[weight], part)) {
+    if (pen_checkpoint_tensor_is_stored(&plan->weights[weight], part)) {
       pen_writer_text(text, *separator);
       add_hex_member(text, pen_checkpoint_tensor_name(name, &plan->weights[weight], number, part),
                      digests[pen_checkpoint_digest_of(plan, weight, number, part)]);
@@ -292,7 +292,8 @@ static void parse_checksums(struct pen_manifest *manifest, const char *path, con
   }
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     for (enum pen_checkpoint_tensor part = 0; part <= last; part++) {
-      const bool has = pen_checkpoint_suffix(plan->weights[i].optimizer, part) != NULL;
+      const bool has = pen_checkpoint_suffix(plan->weights[i].optimizer, part) != NULL &&
+                       (part != PEN_CHECKPOINT_VALUE || pen_is_of_model(&plan->weights[i]));
       for (uint32_t n = 0; has && n < pen_tensor_count(&plan->weights[i]); n++) {
         parse_checksum(manifest, path, checksums, plan, i, n, part);
       }
@@ -353,7 +354,8 @@ static void parse_updates(struct pen_manifest *manifest, const char *path, const
     pen_fail(PEN_EXIT_SYSTEM, "%s: out of memory", path);
   }
   for (uint32_t i = 0; i < plan->weight_count; i++) {
-    for (uint32_t n = 0; n < pen_tensor_count(&plan->weights[i]); n++) {
+    const bool is_counted = pen_is_of_model(&plan->weights[i]);
+    for (uint32_t n = 0; is_counted && n < pen_tensor_count(&plan->weights[i]); n++) {
       parse_update(manifest, path, updates, plan, i, n, &hash);
     }
   }

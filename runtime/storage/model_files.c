@@ -285,7 +285,8 @@ struct pen_model_files *pen_model_files_open(const char *path, const struct pen_
   find_lacking(shards, plan);
   check_prefixes(shards);
   for (uint32_t i = 0; i < plan->weight_count; i++) {
-    for (uint32_t n = 0; n < pen_tensor_count(&plan->weights[i]); n++) {
+    const bool stored = pen_is_of_model(&plan->weights[i]);
+    for (uint32_t n = 0; stored && n < pen_tensor_count(&plan->weights[i]); n++) {
       find(shards, &plan->weights[i], n, &shard);
     }
   }

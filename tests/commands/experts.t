@@ -16,7 +16,7 @@ awk 'BEGIN { for (n = 0; n < 400; n++) printf "%*s\n", 1 + n * 7 % 13, n }' >"$s
 
 # ---- bits ----
 slices="-s expert_parallel.rows=16"
-together="-s optimizer.name=muon -s model.aux_loss=0.02 -s model.z_loss=0.003"
+together="-s optimizer.name=muon -s model.aux_loss=0.02 -s model.z_loss=0.003 -s model.aux_scope=step"
 compare_runs 3 <<END_RUNS
 qwen3_moe one      $slices
 qwen3_moe threads  $slices -s cluster.threads_per_rank=3 -s cluster.bind=none

@@ -54,6 +54,8 @@ dots1 one    -s expert_parallel.rows=8
 dots1 two    -s expert_parallel.rows=8 -s pipeline.ranks=2 -s memory.recompute=layer
 qwen3_moe balanced_one -s model.aux_loss=0.5 -s model.z_loss=0.1
 dots1 balanced_one     -s model.aux_loss=0.5 -s model.z_loss=0.1 -s model.aux_scope=microbatch
+qwen3_moe stepped_one  -s model.aux_loss=0.5 -s model.z_loss=0.1 -s model.aux_scope=step -s optimizer.learning_rate=1e-30
+dots1 stepped_one      -s model.aux_loss=0.5 -s model.z_loss=0.1 -s model.aux_scope=step -s optimizer.learning_rate=1e-30
 gpt2 one
 gpt2 one_zb      -s pipeline.zero_bubble=true
 gpt2 recomputed  -s memory.recompute=full
@@ -69,4 +71,6 @@ router_factors="0.5 0.1 1"
 all_as_pytorch 3 qwen3_moe_balanced_one
 router_factors="0.5 0.1 2"
 all_as_pytorch 3 dots1_balanced_one
+router_factors="0.5 0.1 2 3"
+all_as_pytorch 3 qwen3_moe_stepped_one dots1_stepped_one
 finish

@@ -1,7 +1,8 @@
 """The first step's loss and gradient norm of a family, in f64 by PyTorch's own operators, to hold a log against.
 
-families_torch.py CONFIG.json WEIGHTS.safetensors TOKENS MICROBATCHES*MICROBATCH [AUX Z TOGETHER]: prints LOSS NORM, and the losses of routers
-with these factors, whose choices are balanced over so many sequences."""
+families_torch.py CONFIG.json WEIGHTS.safetensors TOKENS MICROBATCHES*MICROBATCH [AUX Z TOGETHER [STEPS]]: prints LOSS NORM, and the losses of
+routers with these factors, whose choices are balanced over so many sequences. With STEPS a line for each of so many steps of these same
+weights, whose choices are those of the step before."""
 import json
 import struct
 import sys
@@ -87,11 +88,14 @@ def experts(w, at, x):
 ROUTED = []  # of each layer: logits, normalised scores, and 1 where an expert is chosen: (sequences, tokens, experts)
 
 
-def router_losses(aux, z, together):
-    """Sums over the layers: of means over `together` sequences of f P, and of the mean square of log-sum-exp."""
+def router_losses(aux, z, together, before):
+    """Sums over the layers: of means over `together` sequences of f P, and of the mean square of log-sum-exp. `before`: of each layer the
+    share of tokens that have chosen an expert in the step before."""
     balance = square = 0
-    for logits, scores, chosen in ROUTED:
+    for layer, (logits, scores, chosen) in enumerate(ROUTED):
         share, mean = (part.unflatten(0, (-1, together)).mean((1, 2)) for part in (chosen, scores))
+        if before:
+            share = before[layer]
         balance = balance + (share * mean).sum(-1).mean() * scores.shape[-1] / config["num_experts_per_tok"]
         square = square + logits.logsumexp(-1).square().mean()
     return aux * balance, z * square
@@ -164,12 +168,21 @@ MODELS = {"dots1": rotary_model, "gemma3_text": gemma_model, "gpt2": gpt2_model,
 
 sequence = config.get("max_position_embeddings") or config["n_positions"]
 rows = int(sys.argv[4])
-stream = open(sys.argv[3], "rb").read()[1024:1024 + 2 * (rows * sequence + 1)]
+steps = int(sys.argv[8]) if len(sys.argv) > 8 else 1
+stream = open(sys.argv[3], "rb").read()[1024:1024 + 2 * (steps * rows * sequence + 1)]
 stream = torch.tensor(struct.unpack(f"<{len(stream) // 2}H", stream))
 weights = read_weights(sys.argv[2])
-logits = MODELS[config["model_type"]](weights, stream[:-1].reshape(rows, sequence))
-loss = F.cross_entropy(logits.flatten(0, 1), stream[1:])
-losses = router_losses(float(sys.argv[5]), float(sys.argv[6]), int(sys.argv[7])) if len(sys.argv) > 5 else ()
-sum((*losses, loss)).backward()
-norm = sum(float((tensor.grad ** 2).sum()) for tensor in weights.values() if tensor.requires_grad) ** 0.5
-print(f"{float(loss.detach()):.9g} {norm:.9g}", *(f"{float(part.detach()):.9g}" for part in losses))
+trained = [tensor for tensor in weights.values() if tensor.requires_grad]
+before = []
+for step in range(steps):
+    ROUTED.clear()
+    tokens = stream[step * rows * sequence:][:rows * sequence + 1]
+    logits = MODELS[config["model_type"]](weights, tokens[:-1].reshape(rows, sequence))
+    loss = F.cross_entropy(logits.flatten(0, 1), tokens[1:])
+    if len(sys.argv) > 8 and not before:  # a first step: all are chosen equally often
+        before = [torch.full_like(chosen[0, 0], config["num_experts_per_tok"] / chosen.shape[-1]) for _, _, chosen in ROUTED]
+    losses = router_losses(float(sys.argv[5]), float(sys.argv[6]), int(sys.argv[7]), before) if len(sys.argv) > 5 else ()
+    gradients = torch.autograd.grad(sum((*losses, loss)), trained, allow_unused=True)
+    norm = sum(float((gradient ** 2).sum()) for gradient in gradients if gradient is not None) ** 0.5
+    print(f"{float(loss.detach()):.9g} {norm:.9g}", *(f"{float(part.detach()):.9g}" for part in losses))
+    before = [chosen.mean((0, 1)) for _, _, chosen in ROUTED] if len(sys.argv) > 8 else []

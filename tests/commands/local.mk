@@ -5,6 +5,7 @@ COMMAND_TESTS = \
   %reldir%/bf16.t \
   %reldir%/bench.t \
   %reldir%/binding.t \
+  %reldir%/balanced_steps.t \
   %reldir%/bits.t \
   %reldir%/bootstrap.t \
   %reldir%/buckets.t \

@@ -109,7 +109,7 @@ model.expert_every	INTEGER	a whole number from 1 to 8192
 model.mlp_only	INTEGERS	a list of whole numbers from 0 to 8191
 model.router_normalize	BOOLEAN	true or false
 model.aux_loss	REAL	a finite number, 0 or more
-model.aux_scope	CHOICE	"sequence" or "microbatch"
+model.aux_scope	CHOICE	"sequence", "microbatch" or "step"
 model.z_loss	REAL	a finite number, 0 or more
 model.bias_update	REAL	a finite number, 0 or more
 expert_parallel.rows	INTEGER	a whole number from 1 to 1073741824

@@ -130,7 +130,7 @@ done <<'END'
 qwen2
 mistral     -s model.window=5
 gemma3_text -s model.window=5 -s model.layers=6
-qwen3_moe   -s model.experts=5 -s model.experts_per_token=2 -s model.moe_ffn=24 -s expert_parallel.rows=8 -s model.aux_loss=0.1 -s model.z_loss=0.01
+qwen3_moe   -s model.experts=5 -s model.experts_per_token=2 -s model.moe_ffn=24 -s expert_parallel.rows=8 -s model.aux_loss=0.1 -s model.z_loss=0.01 -s model.aux_scope=step
 END
 is "and the same load of experts" "$(log_field "$scratch/qwen3_moe_cuda.log" expert_load)" "$(log_field "$scratch/qwen3_moe_cpu.log" expert_load)"
 

@@ -164,16 +164,61 @@ static bool slices_exchanged(struct broken_plan *p) {
 }
 
 TAKES(counts_of_another, "expert", false, PEN_OP_COUNT_CHOICES)
-TAKES(counts_exchanged, "counts", true, PEN_OP_COUNT_CHOICES)
 
-/* What updates a bias has no moments: what does otherwise needs them. */
+static void exchange(uint32_t *one, uint32_t *other) {
+  const uint32_t first = *one;
+  *one = *other;
+  *other = first;
+}
+
+/* Those of two routers: one router's bias and counts get the same. */
+static bool counts_exchanged(struct broken_plan *p) {
+  struct pen_op *op = OP_OF(p, PEN_OP_COUNT_CHOICES);
+  const int counts = operand_named(op ? op : ops_of(p), "counts");
+  struct pen_op *other = op ? other_op(p, op, counts) : NULL;
+  if (!other || other->operand[0] == op->operand[0]) return false;
+  exchange(&op->operand[counts], &other->operand[counts]);
+  return true;
+}
+
+/* Of the weights whose optimizer is that one, or, with PEN_OPTIMIZERS, that have it from a setting;
+ * null: there is none. */
+static struct pen_weight *updated_by(struct broken_plan *p, int optimizer) {
+  struct pen_weight *found = NULL;
+  for (uint32_t w = 0, seen = 0; w < p->plan->weight_count; w++) {
+    const struct pen_weight *weight = &p->plan->weights[w];
+    const bool own =
+        weight->optimizer == PEN_OPTIMIZER_BALANCE || weight->optimizer == PEN_OPTIMIZER_CHOICES;
+    if (!weight->frozen && (optimizer == PEN_OPTIMIZERS ? !own : weight->optimizer == optimizer) &&
+        draw(p->seed, ++seen) == 0)
+      found = WRITABLE(struct pen_weight, weight);
+  }
+  return found;
+}
+
+/* Without a momentum SGD has no moments, as what updates a bias; with one it has one, as counts
+ * have. */
+static bool updated_otherwise(struct broken_plan *p, struct pen_weight *weight) {
+  if (!weight) return false;
+  const int others[] = {PEN_OPTIMIZER_ADAMW, PEN_OPTIMIZER_SGD, PEN_OPTIMIZER_MUON,
+                        PEN_OPTIMIZER_BALANCE, PEN_OPTIMIZER_CHOICES};
+  const int other = others[draw(p->seed, sizeof others / sizeof *others)];
+  if (other == PEN_OPTIMIZER_SGD) p->plan->optimizer.momentum = weight->moment_count ? 0.5 : 0;
+  const bool differs = other != weight->optimizer;
+  weight->optimizer = (uint8_t)other;
+  return differs;
+}
 static bool bias_updated_otherwise(struct broken_plan *p) {
-  for (uint32_t w = 0; w < p->plan->weight_count; w++)
-    if (p->plan->weights[w].optimizer == PEN_OPTIMIZER_BALANCE) {
-      WRITABLE(struct pen_weight, &p->plan->weights[w])->optimizer = PEN_OPTIMIZER_ADAMW;
-      return true;
-    }
-  return false;
+  return updated_otherwise(p, updated_by(p, PEN_OPTIMIZER_BALANCE));
+}
+static bool choices_left_otherwise(struct broken_plan *p) {
+  return updated_otherwise(p, updated_by(p, PEN_OPTIMIZER_CHOICES));
+}
+static bool weight_counted(struct broken_plan *p) {
+  struct pen_weight *weight = updated_by(p, PEN_OPTIMIZERS);
+  weight->optimizer = draw(p->seed, 2) ? PEN_OPTIMIZER_BALANCE : PEN_OPTIMIZER_CHOICES;
+  weight->moment_count = weight->optimizer == PEN_OPTIMIZER_CHOICES;
+  return true;
 }
 
 /* ---- choices of a step ---- */
@@ -223,10 +268,15 @@ static struct pen_op *loss_of_forward(struct broken_plan *p) {
   return NULL;
 }
 
-static void exchange(uint32_t *one, uint32_t *other) {
-  const uint32_t first = *one;
-  *one = *other;
-  *other = first;
+TAKES(balanced_by_another, "counts", false, PEN_OP_ROUTER_LOSS)
+
+/* By the choices of the microbatch. */
+static bool balanced_by_now(struct broken_plan *p) {
+  struct pen_op *op = OP_OF(p, PEN_OP_ROUTER_LOSS);
+  const int counts = operand_named(op ? op : ops_of(p), "counts");
+  if (!op || op->operand[counts] == PEN_NONE) return false;
+  op->operand[counts] = PEN_NONE;
+  return true;
 }
 
 static bool losses_exchanged(struct broken_plan *p) {
@@ -288,6 +338,11 @@ static bool row_of_another_factor(struct broken_plan *p) {
   if (row) row->aux += 0.125;
   return row;
 }
+static bool row_of_another_scope(struct broken_plan *p) {
+  struct pen_router_loss *row = some_router(p);
+  if (row) row->by_step = !row->by_step;
+  return row;
+}
 static bool no_row(struct broken_plan *p) {
   const bool any = p->plan->router_loss_count > 0;
   if (any) p->plan->router_loss_count--;
@@ -319,6 +374,7 @@ static bool name_of_one(struct broken_plan *p) {
   "but its bytes hold", "has overwritten", "overlaps it", "in this program has written",           \
       "which nothing has written", "in the same bytes", "may still use", "not have been gathered", \
       "to which nothing was added", "nor zero", "the gradient of one microbatch"
+#define MUON "muon", "Muon"
 #define FORWARD "routed: ", "derived: ", "passed: ", "same: ", "scaled: "
 
 static const struct defect defects[] = {
@@ -350,7 +406,15 @@ static const struct defect defects[] = {
     {"slices add in another order", slices_exchanged, {FORWARD, BYTES}},
     {"choices of another router are counted", counts_of_another, {FORWARD, BYTES}},
     {"counts of two routers exchanged", counts_exchanged, {FORWARD, BYTES}},
-    {"a bias that another optimizer updates", bias_updated_otherwise, {"moments"}},
+    {"a bias that another optimizer updates",
+     bias_updated_otherwise,
+     {"moments", "updated: ", MUON}},
+    {"choices that another optimizer leaves",
+     choices_left_otherwise,
+     {"moments", "updated: ", "counted: ", MUON}},
+    {"a weight that is updated as counts",
+     weight_counted,
+     {"moments", "updated: ", "counted: ", BYTES, MUON}},
     {"choices of another router are added", choices_of_another, {"kept: "}},
     {"choices of two routers exchanged", choices_exchanged, {"kept: "}},
     {"choices are added again", choices_twice, {"kept: ", FORWARD, BYTES, "writes "}},
@@ -368,6 +432,8 @@ static const struct defect defects[] = {
      {"kept: ", "is persistent, but", "device control block"}},
     {"losses of another router", losses_of_another, {FORWARD, BYTES}},
     {"gradients of two routers' losses", losses_back_exchanged, {FORWARD, BYTES}},
+    {"balanced by choices of another router", balanced_by_another, {FORWARD, BYTES}},
+    {"balanced by choices of now", balanced_by_now, {FORWARD, BYTES}},
     {"losses of two routers exchanged", losses_exchanged, {"kept: ", "second time", BYTES}},
     {"the aux loss for the z-loss", aux_for_z, {"kept: ", BYTES}},
     {"another factor of a loss", other_factor, {FORWARD}},
@@ -378,6 +444,7 @@ static const struct defect defects[] = {
      row_of_another_stage,
      {"kept: ", "scaled: ", "outside the persistent part", "overlap"}},
     {"a row with another factor", row_of_another_factor, {"scaled: "}},
+    {"a row of another scope", row_of_another_scope, {"scaled: "}},
     {"a router without a row", no_row, {"kept: ", "scaled: ", "device control block", "loss"}},
     {"a stack of other tensors",
      another_stack,

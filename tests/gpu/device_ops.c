@@ -314,35 +314,49 @@ static void sgd(void **state) {
   if (same) assert_same_bits("copies", copy_back, copy, copy_bytes);
 }
 
-/* Biases of routers, whose gradients are counts. */
-static void balance(void **state) {
-  enum { COUNT = 300, FIRST = 8 };
-  (void)state;
-  float here[2][COUNT], actual[COUNT];
+/* Biases of routers, whose gradients are counts, and counts that a step leaves to the next. */
+static void update_counted(pen_optimizer_step *here_step, pen_optimizer_step *over_step) {
+  enum { COUNT = 300, FIRST = 8, ARRAYS = 3 };
+  float here[ARRAYS][COUNT], actual[COUNT];
   for (int i = 0; i < COUNT; i++) {
     here[0][i] = 0.125f * (float)(i % 5);
     here[1][i] = (float)(i * 7 % 13);
+    here[2][i] = 2;
   }
   for (int skipped = 0; skipped < 2; skipped++) {
     const struct pen_adamw settings = {.gradient_scale = skipped ? (double)NAN : 0.5};
-    float *over[2] = {sent(here[0], sizeof here[0]), sent(here[1], sizeof here[1])};
+    const float before = here[0][1];
+    float *over[ARRAYS];
+    for (int a = 0; a < ARRAYS; a++) over[a] = sent(here[a], sizeof here[a]);
     for (int turn = 0; turn < 2; turn++) {
-      float *const p = turn ? here[0] : over[0], *const g = turn ? here[1] : over[1];
+      float *const p = turn ? here[0] : over[0], *const g = turn ? here[1] : over[1],
+                   *const m = turn ? here[2] : over[2];
       const struct pen_adamw_tensor tensors[] = {
-          {.parameter = p, .gradient = g, .count = FIRST, .rate = 1e-3},
-          {.parameter = p + FIRST, .gradient = g + FIRST, .count = COUNT - FIRST, .rate = 0.5}};
+          {.parameter = p, .gradient = g, .exp_avg = m, .count = FIRST, .rate = 1e-3},
+          {.parameter = p + FIRST,
+           .gradient = g + FIRST,
+           .exp_avg = m + FIRST,
+           .count = COUNT - FIRST,
+           .rate = 0.5}};
       if (turn)
-        pen_cpu.balance_step(tensors, 2, &settings, NULL);
+        here_step(tensors, 2, &settings, NULL);
       else
-        pen_cuda.balance_step(tensors, 2, sent(&settings, sizeof settings), stream);
+        over_step(tensors, 2, sent(&settings, sizeof settings), stream);
     }
-    for (int a = 0; a < 2; a++) {
+    for (int a = 0; a < ARRAYS; a++) {
       fetch(actual, over[a], sizeof actual);
-      assert_same_bits("biases", actual, here[a], sizeof actual);
+      assert_same_bits("what is counted", actual, here[a], sizeof actual);
     }
-    assert_true(here[0][0] > 0 || skipped);
+    assert_true((here[0][1] > before || here[0][1] < before) == !skipped);
+    assert_true(here[1][1] >= 0 && here[1][1] <= 0);
     for (int i = 0; i < COUNT; i++) here[1][i] = (float)(i * 5 % 17);
   }
+}
+
+static void balance(void **state) {
+  (void)state;
+  update_counted(pen_cpu.balance_step, pen_cuda.balance_step);
+  update_counted(pen_cpu.choices_step, pen_cuda.choices_step);
 }
 
 /* Matrices of Muon, some of them of parts or transposed, one in pieces; another is of another rank.

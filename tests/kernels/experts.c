@@ -185,23 +185,27 @@ struct routed_rows {
   const int32_t *expert;
   double aux_factor, z_factor;
   const double *logits;
+  const float *counts; /* of a step before; null: the choices of the rows count */
 };
 
 static double aux_of(const struct routed_rows *r) {
   const int64_t experts = r->of->experts, run = r->rows / r->sequences;
   double total = 0;
   for (int64_t s = 0; s < r->sequences; s++) {
-    double share[64] = {0}, mean[64] = {0}, score[64];
-    for (int64_t i = 0; i < run * r->of->choices; i++)
+    double share[64] = {0}, mean[64] = {0}, score[64], all = 0;
+    for (int64_t i = 0; i < run * r->of->choices && !r->counts; i++)
       share[r->expert[s * run * r->of->choices + i]]++;
+    for (int64_t e = 0; e < experts && r->counts; e++) share[e] = (double)r->counts[e];
+    for (int64_t e = 0; e < experts; e++) all += share[e];
+    for (int64_t e = 0; e < experts; e++)
+      share[e] = all > 0 ? share[e] / all : 1.0 / (double)experts;
     for (int64_t i = 0; i < run; i++) {
       double sum = 0;
       scores_of(r->of, score, r->logits + (s * run + i) * experts);
       for (int64_t e = 0; e < experts; e++) sum += score[e];
       for (int64_t e = 0; e < experts; e++) mean[e] += score[e] / sum / (double)run;
     }
-    for (int64_t e = 0; e < experts; e++)
-      total += share[e] * (double)experts / (double)(run * r->of->choices) * mean[e];
+    for (int64_t e = 0; e < experts; e++) total += share[e] * (double)experts * mean[e];
   }
   return r->aux_factor * total / (double)r->sequences;
 }
@@ -218,19 +222,24 @@ static double z_of(const struct routed_rows *r) {
 
 static double router_loss_of(const void *context) { return aux_of(context) + z_of(context); }
 
+/* By the choices of the rows, by counts, and by counts of a first step, which are 0. */
 static void the_losses_of_routers(void **state) {
-  enum { ROWS = 12 };
-  for (const struct router *of = routers; of < routers + ROUTERS; of++) {
+  enum { ROWS = 12, KINDS = 3 };
+  for (size_t n = 0; n < KINDS * ROUTERS; n++) {
+    const struct router *of = &routers[n / KINDS];
     const size_t experts = (size_t)of->experts, choices = (size_t)of->choices;
     float *logits = random_floats(ROWS * experts, 5), *weight = floats(ROWS * choices),
-          *dlogits = floats(ROWS * experts);
+          *dlogits = floats(ROWS * experts), *counts = n % KINDS ? floats(experts) : NULL;
     int32_t *expert = bytes_at(ROWS * choices * sizeof *expert, 0);
     double *wide = widened(logits, ROWS * experts), *wanted = doubles(ROWS * experts), aux, z;
     route(of, logits, NULL, ROWS, expert, weight);
-    const struct routed_rows rows = {of, ROWS, of->choices % 2 ? 3 : 1, expert, 0.7, 0.2, wide};
+    for (size_t e = 0; e < experts && n % KINDS; e++)
+      counts[e] = n % KINDS == 1 ? (float)(e * 7 % 13) : 0;
+    const struct routed_rows rows = {
+        of, ROWS, of->choices % 2 && !counts ? 3 : 1, expert, 0.7, 0.2, wide, counts};
     struct pen_call call = {.dim = {ROWS, of->experts, of->choices, rows.sequences, of->sigmoid},
                             .real = {rows.aux_factor, rows.z_factor}};
-    void *const operands[] = {logits, expert, &aux, &z, dlogits};
+    void *const operands[] = {logits, expert, counts, &aux, &z, dlogits};
     memcpy(call.operand, operands, sizeof operands);
     run(PEN_OP_ROUTER_LOSS, &call);
     assert_true(fabs(aux - aux_of(&rows)) <= 2e-6 * aux && aux > 0);

@@ -86,7 +86,8 @@ static const char *expert_model_text(uint64_t *seed) {
       ONE_OF(seed, "1", "2", "3"),
       ONE_OF(seed, "", "", "frozen = [\"up_proj.weight\"];",
              "router_normalize = true; tie_embeddings = true;", "aux_loss = 0.1; z_loss = 0.01;",
-             "aux_loss = 0.1; aux_scope = \"microbatch\";"));
+             "aux_loss = 0.1; aux_scope = \"microbatch\";", "aux_loss = 0.1; aux_scope = \"step\";",
+             "aux_loss = 0.1; aux_scope = \"step\"; z_loss = 0.1;"));
 }
 
 /* What the families have beside the settings of all: tied and frozen weights, a loss in chunks. */

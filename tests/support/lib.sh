@@ -283,23 +283,26 @@ find_python() {
 
 # as_pytorch STEPS NAME: the first loss and norm of $scratch/NAME, trained for so many steps on $scratch/data.bin, are to 1e-5 those of an f64
 # model written with PyTorch's operators; $python has it. With $router_factors, `AUX Z TOGETHER` of families_torch.py, so are the first
-# losses of routers.
+# losses of routers; with `AUX Z TOGETHER STEPS` those of all steps, whose weights have to stay.
 as_pytorch() {
   "$scratch/$2" init --seed 7 --output "$scratch/$2.start" || return 1
   "$python" "$top_srcdir/tests/commands/families_torch.py" "$scratch/$2.ckpt/latest/config.json" "$scratch/$2.start" "$scratch/data.bin" 8 \
     ${router_factors:-} >"$scratch/$2.torch" || return 1
-  {
-    sed -n "1p;$(($1 + 1))p" "$scratch/$2.bits"
-    log_field "$scratch/$2.log" aux_loss | head -n 1
-    log_field "$scratch/$2.log" z_loss | head -n 1
-  } | tr '\n' ' ' >"$scratch/$2.first"
-  echo "# $2: PyTorch $(cat "$scratch/$2.torch"), ours $(cat "$scratch/$2.first")"
+  pytorch_lines=$(wc -l <"$scratch/$2.torch")
+  for pytorch_line in $(seq "$pytorch_lines"); do
+    {
+      sed -n "${pytorch_line}p;$(($1 + pytorch_line))p" "$scratch/$2.bits"
+      log_field "$scratch/$2.log" aux_loss | sed -n "${pytorch_line}p"
+      log_field "$scratch/$2.log" z_loss | sed -n "${pytorch_line}p"
+    } | tr '\n' ' '
+    echo
+  done >"$scratch/$2.first"
+  echo "# $2: PyTorch $(tr '\n' ' ' <"$scratch/$2.torch"), ours $(tr '\n' ' ' <"$scratch/$2.first")"
   paste -d ' ' "$scratch/$2.first" "$scratch/$2.torch" |
     awk -v want="${router_factors:+8}" '{
-      wrong = NF != (want ? want : 4) || !($NF > 0)
+      wrong = wrong || NF != (want ? want : 4) || !($NF > 0)
       for (i = 1; i <= NF / 2; i++) { d = $i - $(i + NF / 2); wrong = wrong || d * d > 1e-10 * $i * $i }
-      exit wrong
-    }'
+    } END { exit wrong || NR == 0 }'
 }
 
 # all_as_pytorch STEPS NAME...: each is as_pytorch, where a Python has torch.

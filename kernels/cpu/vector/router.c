@@ -276,12 +276,18 @@ struct router_losses {
   float *score, *share;        /* [experts]: share: f of the run */
 };
 
-/* f of each expert, by the choices of the rows of a run. */
-static void share_choices(const struct router_losses *l, const int32_t *expert) {
+/* f of each expert, by the choices of the rows of a run, or by counts. */
+static void share_choices(const struct router_losses *l, const int32_t *expert,
+                          const float *counts) {
+  double sum = (double)(l->run * l->choices);
   memset(l->share, 0, l->experts * sizeof *l->share);
-  for (size_t i = 0; i < l->run * l->choices; i++) l->share[expert[i]]++;
-  const float scale = (float)((double)l->experts / (double)(l->run * l->choices));
-  for (size_t e = 0; e < l->experts; e++) l->share[e] *= scale;
+  for (size_t i = 0; i < l->run * l->choices && !counts; i++) l->share[expert[i]]++;
+  if (counts) {
+    sum = 0;
+    for (size_t e = 0; e < l->experts; e++) sum += (double)(l->share[e] = counts[e]);
+  }
+  const float scale = (float)((double)l->experts / sum);
+  for (size_t e = 0; e < l->experts; e++) l->share[e] = sum <= 0 ? 1.0f : l->share[e] * scale;
 }
 
 /* dlogits += the gradient of the aux loss of a row, of which `mean` is the sum of f and its scores,
@@ -326,11 +332,12 @@ void PEN_NAME(router_loss)(const struct pen_call *call) {
                                   .share = (float *)call->workspace + experts};
   double aux = 0, z = 0;
   for (size_t r = 0; r < rows; r++) {
-    float *dlogits = call->operand[4] ? (float *)call->operand[4] + r * experts : NULL;
-    if (r % l.run == 0) share_choices(&l, (const int32_t *)call->operand[1] + r * l.choices);
+    float *dlogits = call->operand[5] ? (float *)call->operand[5] + r * experts : NULL;
+    if (r % l.run == 0)
+      share_choices(&l, (const int32_t *)call->operand[1] + r * l.choices, call->operand[2]);
     add_row(&l, (const float *)call->operand[0] + r * experts, dlogits, &aux, &z);
   }
-  *(double *)call->operand[2] = aux * l.aux_factor;
-  *(double *)call->operand[3] = z * l.z_factor;
+  *(double *)call->operand[3] = aux * l.aux_factor;
+  *(double *)call->operand[4] = z * l.z_factor;
 }
 #endif
