@@ -248,13 +248,26 @@ static void append_attention(struct block_ops *e, struct sized_op *sized) {
   memcpy(made->real, sized->real, sizeof made->real);
 }
 
+/* The counts of choices of a router whose weight has that name in the unit. */
+static uint32_t router_counts(struct block_ops *e, const char *router) {
+  static const char ending[] = ".weight";
+  const size_t bytes = strlen(router), end = sizeof ending - 1;
+  const char *name = pen_ends_in(router, ending, end)
+                         ? pen_text("%s%.*s", e->prefix, (int)(bytes - end), router)
+                         : pen_text("%s%s.counts", e->prefix, router);
+  return pen_graph_router_counts(e->graph, name);
+}
+
 /* Its sizes are settings (gen/topology/described_experts.h). */
 static void append_experts(struct block_ops *e, const struct pen_kind_op *op) {
   enum { X, ROUTER, BIAS, GATE, UP, DOWN, ADDEND, READS };
-  uint32_t input[READS];
-  for (int k = 0; k < READS; k++) input[k] = input_value(e, op, k);
-  const struct pen_expert_weights weights = {input[ROUTER], input[BIAS], input[GATE], input[UP],
-                                             input[DOWN]};
+  uint32_t input[READS], counts = PEN_NONE;
+  for (int k = 0; k < READS; k++) {
+    if (k == GATE) counts = router_counts(e, op->operand[ROUTER].weight);
+    input[k] = input_value(e, op, k);
+  }
+  const struct pen_expert_weights weights = {input[ROUTER], input[BIAS], counts,
+                                             input[GATE],   input[UP],   input[DOWN]};
   e->value[op->first_output] =
       pen_op_experts(e->graph, op->from->output[0], input[X], &weights, input[ADDEND]);
 }
