@@ -30,6 +30,12 @@ struct kind_blocks {
   uint32_t count;
 };
 
+/* The bytes of a weight's module: of "self_attn.q_proj.weight" those before the last point. */
+static size_t module_bytes(const char *weight) {
+  const char *point = strrchr(weight, '.');
+  return point ? (size_t)(point - weight) : strlen(weight);
+}
+
 /* The next weight that ops [op, past) read, from operand k on; null: none. */
 static const char *next_weight(const struct pen_kind *kind, uint32_t *op, int *k, uint32_t past) {
   for (; *op < past; ++*op, *k = 0)
@@ -54,8 +60,7 @@ static bool parts_modules(const struct pen_kind *kind, uint32_t first, uint32_t 
     uint32_t j = place;
     int m = 0;
     for (const char *other; (other = next_weight(kind, &j, &m, kind->op_count));)
-      if (pen_module_bytes(one) == pen_module_bytes(other) &&
-          !memcmp(one, other, pen_module_bytes(one)))
+      if (module_bytes(one) == module_bytes(other) && !memcmp(one, other, module_bytes(one)))
         return false;
   }
   return true;
@@ -171,7 +176,7 @@ static void add_block(struct kind_blocks *blocks, uint32_t first, uint32_t past)
       .gives = past < kind->op_count ? passing_value(kind, past) : kind->gives};
   block->passes = passes_gradient(kind, block->takes, block->gives);
   block->block = (struct pen_block_kind){
-      .name = weight ? pen_text("%.*s", (int)pen_module_bytes(weight), weight) : kind->from->name,
+      .name = weight ? pen_text("%.*s", (int)module_bytes(weight), weight) : kind->from->name,
       .emit = pen_described_emit,
       .takes = declared_of(kind, block->takes),
       .gives = declared_of(kind, block->gives)};

@@ -41,11 +41,6 @@ static const struct pen_described_input *find_input(const struct pen_description
   return NULL;
 }
 
-size_t pen_module_bytes(const char *weight) {
-  const char *point = strrchr(weight, '.');
-  return point ? (size_t)(point - weight) : strlen(weight);
-}
-
 static uint32_t add_value(struct pen_kind *kind, const char *name, uint32_t maker) {
   PEN_RESERVE(kind->value, kind->value_count + 1);
   kind->value[kind->value_count] = (struct pen_kind_value){

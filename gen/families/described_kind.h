@@ -78,7 +78,4 @@ struct pen_kind {
 struct pen_kind *pen_described_kind(const struct pen_description *description,
                                     const struct pen_described_kind *from);
 
-/* The bytes of a weight's module: of "self_attn.q_proj.weight" those before the last point. */
-size_t pen_module_bytes(const char *weight);
-
 #endif

@@ -53,8 +53,7 @@ static struct pen_step_sizes sizes_of(const struct pen_graph *graph, bool of_sam
 
 /* A stack of experts, or the bias of their router, begins as the description says. */
 static uint32_t experts_weight(struct block_ops *e, const struct pen_described_weight *weight,
-                               const char *name) {
-  const bool is_stack = weight->dim_count > 1;
+                               const char *name, bool is_stack) {
   const uint32_t value = is_stack ? pen_graph_stack(e->graph, name, (int64_t)weight->dim[1],
                                                     (int64_t)weight->dim[2], weight->deviation)
                                   : pen_graph_router_bias(e->graph, name);
@@ -70,18 +69,18 @@ static uint32_t weight_value(struct block_ops *e, const struct pen_kind_op *op, 
   const int extents = pen_signature_of(op->row->kind)->operand[k].extent_count;
   const char *name = pen_text("%s%s", e->prefix, op->operand[k].weight);
   const struct pen_described_weight *weight = pen_described_weight_find(d, name);
-  const bool is_other_name = weight->tied && strcmp(weight->tied, name) == 0;
+  const bool is_other_name = weight->tied && strcmp(weight->tied, name) == 0,
+             is_of_experts = op->row->appended == PEN_APPENDED_EXPERTS && extents != 2;
   const char *tensor = is_other_name ? weight->name : name;
   const uint32_t known = pen_weight_of_block(e->graph, tensor);
   if (known != PEN_NONE) return known;
-  if (op->row->appended == PEN_APPENDED_EXPERTS && extents != 2)
-    return experts_weight(e, weight, tensor);
-  uint64_t dim[PEN_READ_DIMS_MAX];
+  uint64_t dim[PEN_OPERAND_EXTENTS];
   pen_described_weight_view(weight, extents, dim);
   const int64_t rows = (int64_t)dim[0], columns = (int64_t)dim[1];
-  const uint32_t value = is_other_name ? pen_graph_tied_weight(e->graph, tensor, rows, columns)
-                                       : pen_graph_weight(e->graph, tensor, rows, columns,
-                                                          weight->initial, weight->deviation);
+  const uint32_t value = is_of_experts   ? experts_weight(e, weight, tensor, extents == 3)
+                         : is_other_name ? pen_graph_tied_weight(e->graph, tensor, rows, columns)
+                                         : pen_graph_weight(e->graph, tensor, rows, columns,
+                                                            weight->initial, weight->deviation);
   struct pen_weight *made = &e->graph->weight[e->graph->value[value].weight];
   if (weight->dim_count != (uint32_t)extents) {
     made->file_dim_count = weight->dim_count;
@@ -271,16 +270,23 @@ static void append_attention(struct block_ops *e, struct sized_op *sized) {
   memcpy(made->real, sized->real, sizeof made->real);
 }
 
+/* The counts of choices of a router whose weight has that name in the unit. */
+static uint32_t router_counts(struct block_ops *e, const char *router) {
+  static const char ending[] = ".weight";
+  const size_t bytes = strlen(router), end = sizeof ending - 1;
+  const char *name = pen_ends_in(router, ending, end)
+                         ? pen_text("%s%.*s", e->prefix, (int)(bytes - end), router)
+                         : pen_text("%s%s.counts", e->prefix, router);
+  return pen_graph_router_counts(e->graph, name);
+}
+
 /* Its sizes are settings (gen/topology/described_experts.h). */
 static void append_experts(struct block_ops *e, const struct pen_kind_op *op) {
   enum { X, ROUTER, BIAS, GATE, UP, DOWN, ADDEND, READS };
-  const char *router = op->operand[ROUTER].weight;
   uint32_t input[READS], counts = PEN_NONE;
   for (int k = 0; k < READS; k++) {
+    if (k == GATE) counts = router_counts(e, op->operand[ROUTER].weight);
     input[k] = input_value(e, op, k);
-    if (k == BIAS)
-      counts = pen_graph_router_counts(
-          e->graph, pen_text("%s%.*s", e->prefix, (int)pen_module_bytes(router), router));
   }
   const struct pen_expert_weights weights = {input[ROUTER], input[BIAS], counts,
                                              input[GATE],   input[UP],   input[DOWN]};

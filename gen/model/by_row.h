@@ -71,7 +71,7 @@ struct pen_read_shape {
   bool given;        /* false: the operand is absent */
   uint64_t elements; /* of a value */
   uint32_t dim_count;
-  uint64_t dim[PEN_READ_DIMS_MAX]; /* of a weight; dim_count 0: it is none */
+  uint64_t dim[PEN_OPERAND_EXTENTS]; /* of a weight; dim_count 0: it is none */
 };
 
 struct pen_described_op; /* gen/topology/description.h */

@@ -148,19 +148,17 @@ static struct pen_described_weight read_weight(const struct pen_description *d, 
 }
 
 bool pen_described_weight_view(const struct pen_described_weight *weight, int extent_count,
-                               uint64_t dim[PEN_READ_DIMS_MAX]) {
+                               uint64_t dim[PEN_OPERAND_EXTENTS]) {
   uint64_t wide[PEN_FILE_DIMS_MAX];
   int count = 0;
-  if (extent_count == 3) {
-    memcpy(dim, weight->dim, 3 * sizeof *dim);
-    return weight->dim_count == 3;
-  }
   for (uint32_t k = 0; k < weight->dim_count; k++)
     if (weight->dim[k] > 1) wide[count++] = weight->dim[k];
   dim[0] = extent_count == 1 ? weight->elements : count == 2 ? wide[0] : 1;
   dim[1] = extent_count == 1 ? 0 : count > 0 ? wide[count - 1] : 1;
-  if (extent_count == 2 && weight->dim_count == 2) memcpy(dim, weight->dim, 2 * sizeof *dim);
-  return extent_count == 1 || (extent_count == 2 && weight->dim_count > 1 && count <= 2);
+  if (weight->dim_count != (uint32_t)extent_count)
+    return extent_count == 1 || (extent_count == 2 && weight->dim_count > 1 && count <= 2);
+  memcpy(dim, weight->dim, (size_t)extent_count * sizeof *dim);
+  return true;
 }
 
 static void read_weights(struct pen_description *d, const json_t *list) {

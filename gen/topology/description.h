@@ -13,8 +13,6 @@
 
 #include "runtime/plan/plan.h"
 
-enum { PEN_READ_DIMS_MAX = 3 }; /* of a weight as an op reads it */
-
 struct pen_family; /* gen/model/blocks.h */
 struct pen_declared;
 struct pen_pointwise_table; /* gen/model/pointwise.h */
@@ -22,6 +20,7 @@ struct pen_pointwise_table; /* gen/model/pointwise.h */
 enum {
   PEN_DESCRIPTION_VERSION = 1,
   PEN_DESCRIBED_EXTENT_MAX = 1 << 24, /* of a weight, or of a value for each token */
+  PEN_OPERAND_EXTENTS = 3,            /* of a weight that an op reads, at most */
   PEN_DESCRIBED_OPS_MAX = 4096,       /* of a kind */
   PEN_DESCRIBED_OUTPUTS_MAX = 4,
   PEN_DESCRIBED_INPUTS_MAX = 16,
@@ -73,7 +72,8 @@ struct pen_described_weight {
                        that of an expert */
   const char *tied; /* its other name, by which the head reads it; null: none */
   uint32_t dim_count;
-  uint64_t dim[PEN_FILE_DIMS_MAX]; /* as files have it */
+  uint64_t
+      dim[PEN_FILE_DIMS_MAX]; /* as files have it; of experts' matrices the first is how many */
   uint64_t elements;
   uint8_t initial; /* enum pen_initial */
   double deviation;
@@ -164,7 +164,7 @@ const struct pen_described_weight *pen_described_weight_find(const struct pen_de
 /* A weight as an operand of so many extents reads it: of one all elements; of two a matrix, from
  * whose shape in files extents of 1 are left out; of three as in files. False: it is none. */
 bool pen_described_weight_view(const struct pen_described_weight *weight, int extent_count,
-                               uint64_t dim[PEN_READ_DIMS_MAX]);
+                               uint64_t dim[PEN_OPERAND_EXTENTS]);
 
 /* Whether two ops have the same attributes, their programs included. */
 bool pen_described_same_numbers(const struct pen_described_op *a, const struct pen_described_op *b);

@@ -112,7 +112,7 @@ static uint64_t table_rows(const struct pen_description *d, size_t unit,
       name && *name == '.'
           ? pen_described_weight_find(d, pen_text("%s%s", d->unit[unit].prefix, name + 1))
           : NULL;
-  uint64_t dim[PEN_READ_DIMS_MAX];
+  uint64_t dim[PEN_OPERAND_EXTENTS];
   return weight && pen_described_weight_view(weight, 2, dim) ? dim[0] : 0;
 }
 

@@ -23,8 +23,8 @@ mixtral             one    $slices
 mixtral_described   four   $slices -s pipeline.ranks=4 -s partition.unit=block -s memory.recompute=layer
 qwen3_moe           one    $losses
 qwen3_moe_described two    $losses -s pipeline.ranks=2 -s pipeline.zero_bubble=true -s memory.recompute=attention
-qwen3_moe           data_one $losses -s data_parallel.replicas=2 -s data_parallel.reduce=microbatch -s model.dtype=bf16
-qwen3_moe_described data   $losses -s data_parallel.replicas=2 -s data_parallel.shard=weights -s data_parallel.unit=layer -s memory.recompute=full -s model.dtype=bf16
+qwen3_moe           data_one $losses -s model.aux_scope=step -s data_parallel.replicas=2 -s data_parallel.reduce=microbatch -s model.dtype=bf16
+qwen3_moe_described data   $losses -s model.aux_scope=step -s data_parallel.replicas=2 -s data_parallel.shard=weights -s data_parallel.unit=layer -s memory.recompute=full -s model.dtype=bf16
 dots1_described     one    $slices $updated
 dots1_described     v      $slices $updated -s pipeline.ranks=2 -s pipeline.stages_per_rank=2 -s pipeline.schedule=zero_bubble_v -s partition.unit=block -s partition.before=[model.layers.0.post_attention_layernorm,model.layers.1.input_layernorm,model.layers.2.input_layernorm] -s memory.audit=true -s cluster.threads_per_rank=2 -s cluster.bind=none
 END_RUNS
@@ -83,6 +83,14 @@ END_OF_PLAN
 "$top_builddir/penstock-plan" --seconds 0 -o "$scratch/chosen.cfg" "$scratch/planned.cfg" >"$scratch/said" 2>&1
 is "penstock-plan chooses a topology" $? 0
 ok "which is a plan" check chosen.cfg
+
+sed 's/\(mlp.gate.weight", "shape": \[\)/\11, /; s/\(score_correction_bias", "shape": \[\)/\11, /' "$models/dots1.json" >"$scratch/dims.json"
+balances() { "$gen" "$scratch/dots1_described.cfg" -s model.bias_update=0.1 -s model.description="$1" | grep -c 'optimizer = PEN_OPTIMIZER_BALANCE'; }
+is "two biases of routers" "$(balances "$models/dots1.json")" 2
+is "and with extents of 1" "$(balances "$scratch/dims.json")" 2
+
+sed 's/mlp.gate.weight/mlp.router/' "$models/qwen3_moe.json" >"$scratch/router.json"
+ok "a balance of steps with a router of any name" check qwen3_moe_described.cfg -s model.description="$scratch/router.json" -s model.aux_loss=0.1 -s model.aux_scope=step
 
 # ---- what is refused: a description of which sed changes a line; the message after the file's name ----
 while IFS='|' read -r model change message; do

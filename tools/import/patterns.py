@@ -134,8 +134,8 @@ def transposed(weight):
 # ---- experts ----
 # A router's scores, the choice of experts, and what weights these have. All of a block reads one topk.
 ROUTED = Either(("linear", "routed", ".router"), ("matmul|mm", "routed", transposed(".router")))
-SCORES = Either(("softmax", ROUTED, -1, {"dtype": "_"}), Named("$sigmoid", ("sigmoid", ROUTED)))
-CHOICE = Either(("add", SCORES, "&bias"), SCORES)
+ROUTER_SCORES = Either(("softmax", ROUTED, -1, {"dtype": "_"}), Named("$sigmoid", ("sigmoid", ROUTED)))
+CHOICE = Either(("add", ROUTER_SCORES, "&bias"), ROUTER_SCORES)
 
 
 def chosen(scores):
@@ -148,7 +148,7 @@ ONES_OF_GROUPS = Behind(("scatter", "@none", -1, FIRST_GROUPS, 1.0))
 IN_GROUPS = Either(ONES_OF_GROUPS, ("to|_to_copy", ONES_OF_GROUPS, {"dtype": "_"}))
 CHOICE_IN_GROUPS = Either(("masked_fill", CHOICE, ("bitwise_not|logical_not", IN_GROUPS), "#least"), ("where", IN_GROUPS, CHOICE, "#least"))
 BEST = Either(chosen(CHOICE_IN_GROUPS), chosen(CHOICE))
-OF_CHOSEN = Either(("gather", SCORES, -1, Result(1, BEST)), Result(0, chosen(SCORES)))
+OF_CHOSEN = Either(("gather", ROUTER_SCORES, -1, Result(1, BEST)), Result(0, chosen(ROUTER_SCORES)))
 SUM = ("sum", OF_CHOSEN, [-1], {"keepdim": True})
 SHARES = Either(
     Named("$normalized", ("div", OF_CHOSEN, Either(("add", SUM, "#epsilon"), ("clamp|clamp_min", SUM, "#epsilon"), SUM))),

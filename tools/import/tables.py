@@ -39,7 +39,7 @@ def begins_with(whole, value):
 
 
 def unused(graph, wanted):
-    taken, name, number = {*graph.tables, *graph.parameters.values()}, wanted, 2
+    taken, name, number = {*graph.tables, *graph.parameters.values(), *graph.buffer_names.values()}, wanted, 2
     while name in taken:
         name, number = f"{wanted}_{number}", number + 1
     return name
