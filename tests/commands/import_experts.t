@@ -16,7 +16,7 @@ status() { cat "$1.status"; }
 major=$("$python" -c 'import importlib.metadata as m; print(m.version("transformers").split(".")[0])')
 folders="mixtral qwen3_moe olmoe qwen2_moe"
 test "$major" -lt 5 || folders="$folders dots1"
-taken="by_column by_hits" checked="by_mask by_scattered_logits by_rows"
+taken="by_halves by_hits" checked="by_mask by_column by_scattered_logits by_rows"
 refused=$(sed -n 's/^REFUSED = (\(.*\))/\1/p' "$cases/experts.py" | tr -d ',')
 for name in mixtral qwen3_moe olmoe qwen2_moe dots1 phimoe; do echo "$name --hf hf/$name --sequence 16 -o $name.cfg"; done >runs
 for name in $taken $checked; do echo "$name $cases/experts.py:model_$name --sequence 16 -o $name.cfg --weights $name.start"; done >>runs
