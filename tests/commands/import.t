@@ -29,7 +29,7 @@ dpo model --inputs policy_inputs --loss dpo --sequence 16
 encoder encoder --inputs encoder_inputs --sequence 16
 regressor regressor --inputs regressor_inputs --loss squares
 pooled pooled --inputs pooled_inputs --loss squares --sequence 16
-scores scores --inputs pooled_inputs --loss ranked --sequence 16
+scores scores --inputs pooled_inputs --loss squares --sequence 16
 counted model --inputs regression_inputs --loss counted --sequence 16
 of_microbatch model --inputs regression_inputs --loss counted --loss-of microbatch --sequence 16
 grpo model --inputs policy_inputs --loss grpo --sequence 16
@@ -79,7 +79,7 @@ for name in $trained $folders $named; do
   data=data.bin
   test ! -f $name.safetensors || data=$name.safetensors
   microbatches=4
-  case $name in dpo | scores) microbatches=2 ;; esac
+  test $name != dpo || microbatches=2
   ok "$name: its plan" build $name $name.cfg -s pipeline.microbatches=$microbatches -s optimizer.learning_rate=1e-3 -s optimizer.weight_decay=0
   ok "$name: trains with its weights" train_bits $name --data $data --steps 3 --init "$start" 2>/dev/null
   sed -n '1p;4p' $name.bits | paste -d ' ' - - >$name.ours
@@ -87,7 +87,7 @@ done
 modules=$(for name in $trained; do echo "$cases/models.py:$name"; done | sed 's/:odd$/:odd:odd_loss/')
 # shellcheck disable=SC2086 # words are meant to part here
 "$python" -B "$cases/step.py" data.bin 16 4 $modules $(for name in $folders; do echo hf/$name; done
-  for name in regression:model:regression raised:takes:raised dpo:model:dpo encoder:encoder: regressor:regressor:squares pooled:pooled:squares scores:scores:ranked; do echo "$cases/named.py:${name#*:}:${name%%:*}.safetensors"; done
+  for name in regression:model:regression raised:takes:raised dpo:model:dpo encoder:encoder: regressor:regressor:squares pooled:pooled:squares scores:scores:squares; do echo "$cases/named.py:${name#*:}:${name%%:*}.safetensors"; done
   for name in $folders; do echo $name.ckpt/latest; done) >torch.steps 2>torch.err
 ok "transformers reads checkpoints of folders" test $? = 0 || sed 's/^/# /' torch.err
 number=0

@@ -212,11 +212,6 @@ def squares(output, y):
     return F.mse_loss(output, y)
 
 
-def ranked(output, y):
-    """Of pairs of samples, each with one score."""
-    return -F.logsigmoid((output * y).view(-1, 2).sum(-1)).mean()
-
-
 def classes(output, kind):
     return F.cross_entropy(output, kind.long())
 

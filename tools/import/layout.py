@@ -129,7 +129,7 @@ def sum_of_tokens(maker, value):
     """GROUP_SUM of a value that is due."""
     if not value.is_due:
         return value
-    needs(value.spread * maker.graph.batch == maker.graph.group * maker.count_of(value), "a sum of one sample, where the loss takes several together (--loss-group)")
+    needs(value.spread == maker.graph.group * maker.graph.sequence, "a sum of one sample, where the loss takes several together (--loss-group)")
     return replace(value, output=maker.add([value.output], {}, row="GROUP_SUM", widths=[1]), is_due=False)
 
 
@@ -152,11 +152,11 @@ def at_each_sample(maker, value):
 
 def over_tokens(maker, x):
     """A sum of all tokens of each sample, and of the samples of a group. What is done by elements before it is taken may be done before."""
-    graph, of_sample = maker.graph, maker.count_of(x) // maker.graph.batch
+    graph, tokens = maker.graph, math.prod(maker.graph.tokens)
     needs(maker.shape and x.is_plain and x.output.width == 1, "a sum over samples or tokens of several elements; of one for each token Penstock has it")
-    spread = maker.count_of(x) // math.prod(maker.shape)
-    needs(x.spread == 1 and maker.shape[0] == graph.batch and spread == of_sample
-          or (x.is_due or x.output.of_samples) and maker.shape[0] == graph.batch // graph.group and spread == graph.group * of_sample,
+    spread = tokens // math.prod(maker.shape)
+    needs(x.spread == 1 and maker.shape[0] == graph.batch and spread == graph.sequence
+          or x.is_due and maker.shape[0] == graph.batch // graph.group and spread == graph.group * graph.sequence,
           "a sum over samples, as a loss that balances a batch has; of all tokens of a sample, or of a group of samples (--loss-group)")
     return Value(x.output, maker.shape, tuple(range(len(maker.shape))), spread=spread, is_due=True)
 
@@ -177,11 +177,11 @@ def check_row(maker, shape, first):
 def of_row(maker, read=None):
     """Of x, or of a value that lies like it."""
     x = maker.value("x", True)
-    is_one = x.is_plain and x.output.width == 1
-    if is_one and not x.output.of_samples and maker.pattern.row == "ROW_MEAN" and x.shape[:2] == maker.graph.tokens and maker.call["dim"] in (1 - len(x.shape), [1 - len(x.shape)]):
+    is_one = x.is_plain and x.output.width == 1 and not x.output.of_samples
+    if is_one and maker.pattern.row == "ROW_MEAN" and x.shape[:2] == maker.graph.tokens and maker.call["dim"] in (1 - len(x.shape), [1 - len(x.shape)]):
         return pooled(maker)
     if maker.pattern.row == "ROW_SUM" and not read and (x.spread > 1 or is_one):
-        return over_tokens(maker, x) if math.prod(maker.shape) < maker.count_of(x) else plain(x.output, maker.shape)
+        return over_tokens(maker, x) if math.prod(maker.shape) < math.prod(maker.graph.tokens) else plain(x.output, maker.shape)
     needs(x.spread == 1 and x.is_plain and x.shape[-1] == x.output.width, f"{maker.pattern.row} of another part than all elements of a token")
     return plain(maker.add([read or x.output], {}, widths=[1]), maker.shape)
 
