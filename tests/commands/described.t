@@ -208,8 +208,6 @@ pointwise|s/\["CLAMP_MAX", 13, 14\]/["CLAMP_MAX", 14, 13]/|: unit mix, op 7, POI
 pointwise|s/"h\.\*\.scale", "shape": \[24\]/"h.*.scale", "shape": [23]/|: unit layer, op 6, POINTWISE (odd.py:13): x0?rows,width? is 1 x 23, by the other operands and attributes, but what it reads has 24 elements for each token
 END_OF_REFUSALS
 ok "all of them" test $refused -gt 40
-sed 's/"CONST", 0.5\], \["ADD", 6/"CONST", 0], ["ADD", 6/' "$models/pointwise.json" >"$scratch/pole.json"
-ok "a program whose gradient is no number at 0" check "$scratch/pole.json" "$scratch/nano_described.cfg"
 nano=$scratch/nano_described.cfg
 ok "sequences of one token, whose tokens have one row of a table" "$gen" --check -s model.sequence=1 "$scratch/parts_described.cfg"
 attends='s|\["LINEAR", \["first", "\.topic|["ATTENTION", ["first", "first", "first"], {"heads": 2, "kv_heads": 2, "head_dim": 12}, ["seen"]],\n      ["LINEAR", ["seen", ".topic|'
@@ -217,6 +215,8 @@ sed "$attends" "$models/losses.json" >"$scratch/attends.json"
 printf 'model = { family = "described"; description = "attends.json"; sequence = 16; };\nbatch = { microbatch = 2; };\noptimizer = { learning_rate = 1e-2; steps = 8; };\npipeline = { ranks = 1; microbatches = 2; schedule = "1f1b"; };\n' >"$scratch/attends.cfg"
 ok "an attention of samples has one token" "$gen" --print=c -o "$scratch/attends.c" "$scratch/attends.cfg"
 is "which is said" "$(grep -c seen "$scratch/attends.json")" 2
+sed 's/"CONST", 0.5\], \["ADD", 6/"CONST", 0], ["ADD", 6/' "$models/pointwise.json" >"$scratch/pole.json"
+ok "a program whose gradient is no number at 0" check "$scratch/pole.json" "$scratch/nano_described.cfg"
 fails "more positions than there are" 78 "model.sequence = 65: at most 64, the sequence of $models/nano.json" "$gen" --check -s model.sequence=65 "$nano"
 fails "a setting that the description replaces" 78 'model.hidden = 48: none, with model.family = "described": it follows from' "$gen" --check -s model.hidden=48 "$nano"
 fails "splits of weights" 78 "tensor_parallel.splits = 2: 1, with the family described" "$gen" --check -s tensor_parallel.splits=2 "$nano"
