@@ -201,6 +201,7 @@ pointwise|s/\["RELU", 0\], \["SQUARE", 4\]//|: kinds.layer.ops?2??2?.program: a 
 pointwise|s/\[\["RELU", 0\], \["SQUARE", 4\]\]/3/|: unit layer, op 2, POINTWISE (odd.py:12): program: a list of steps
 pointwise|s/"program": \[\["RELU", 0\], \["SQUARE", 4\]\]//|: unit layer, op 2, POINTWISE (odd.py:12): the attribute program is missing
 pointwise|s/"RELU", 0\], \["SQUARE", 4/"SQUARE", 0], ["RELU", 4/|: unit layer, op 2, POINTWISE (odd.py:12): pointwise: program?1?, RELU: 0 of 64 points are on one of its sides; at least 8 must be
+pointwise|s/"CONST", 1\], \["ADD", 6/"CONST", -1], ["ADD", 6/|: unit mix, op 7, POINTWISE (odd.py:21): pointwise: program?1?, LESS: * points are on one of its sides
 pointwise|s/"CONST", 3\]/"CONST", 0]/|: unit head, op 2, POINTWISE (odd.py:31): pointwise: fewer than 64 of 8192 points that were drawn can be checked
 pointwise|s/\["w", "\.bias", "x"\]/["w", ".bias", "x", "d"]/|: unit layer, op 7, POINTWISE (odd.py:14): program: no step reads operand 3, d
 pointwise|s/\["u"\], {"program/["u", null, null, null, "n"], {"program/|: unit layer, op 2, POINTWISE (odd.py:12): it has at most 4 operands, not 5
