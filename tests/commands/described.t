@@ -205,6 +205,7 @@ pointwise|s/\["RELU", 0\], \["SQUARE", 4\]//|: kinds.layer.ops?2??2?.program: a 
 pointwise|s/\[\["RELU", 0\], \["SQUARE", 4\]\]/3/|: unit layer, op 2, POINTWISE (odd.py:12): program: a list of steps
 pointwise|s/"program": \[\["RELU", 0\], \["SQUARE", 4\]\]//|: unit layer, op 2, POINTWISE (odd.py:12): the attribute program is missing
 pointwise|s/"RELU", 0\], \["SQUARE", 4/"SQUARE", 0], ["RELU", 4/|: unit layer, op 2, POINTWISE (odd.py:12): pointwise: program?1?, RELU: 0 of 64 points are on one of its sides; at least 8 must be
+pointwise|s/"CONST", 1\], \["ADD", 6/"CONST", -1], ["ADD", 6/|: unit mix, op 7, POINTWISE (odd.py:21): pointwise: program?1?, LESS: * points are on one of its sides
 pointwise|s/"CONST", 3\]/"CONST", 0]/|: unit head, op 2, POINTWISE (odd.py:31): pointwise: fewer than 64 of 8192 points that were drawn can be checked
 pointwise|s/\["w", "\.bias", "x"\]/["w", ".bias", "x", "d"]/|: unit layer, op 7, POINTWISE (odd.py:14): program: no step reads operand 3, d
 pointwise|s/\["u"\], {"program/["u", null, null, null, "n"], {"program/|: unit layer, op 2, POINTWISE (odd.py:12): it has at most 4 operands, not 5
@@ -212,8 +213,6 @@ pointwise|s/\["CLAMP_MAX", 13, 14\]/["CLAMP_MAX", 14, 13]/|: unit mix, op 7, POI
 pointwise|s/"h\.\*\.scale", "shape": \[24\]/"h.*.scale", "shape": [23]/|: unit layer, op 6, POINTWISE (odd.py:13): x0?rows,width? is 1 x 23, by the other operands and attributes, but what it reads has 24 elements for each token
 END_OF_REFUSALS
 ok "all of them" test $refused -gt 40
-sed 's/"CONST", 0.5\], \["ADD", 6/"CONST", 0], ["ADD", 6/' "$models/pointwise.json" >"$scratch/pole.json"
-ok "a program whose gradient is no number at 0" check "$scratch/pole.json" "$scratch/nano_described.cfg"
 sed 's/\("wpe.weight", "shape": \[\)/\11, /; s/\("h.\*.attn.c_attn.bias", "shape": \[\)144/\13, 1, 48/' "$models/nano.json" >"$scratch/dims.json"
 ok "extents of 1, and a row of several dims" check "$scratch/dims.json" "$scratch/nano_described.cfg"
 nano=$scratch/nano_described.cfg
@@ -223,6 +222,8 @@ sed "$attends" "$models/losses.json" >"$scratch/attends.json"
 printf 'model = { family = "described"; description = "attends.json"; sequence = 16; };\nbatch = { microbatch = 2; };\noptimizer = { learning_rate = 1e-2; steps = 8; };\npipeline = { ranks = 1; microbatches = 2; schedule = "1f1b"; };\n' >"$scratch/attends.cfg"
 ok "an attention of samples has one token" "$gen" --print=c -o "$scratch/attends.c" "$scratch/attends.cfg"
 is "which is said" "$(grep -c seen "$scratch/attends.json")" 2
+sed 's/"CONST", 0.5\], \["ADD", 6/"CONST", 0], ["ADD", 6/' "$models/pointwise.json" >"$scratch/pole.json"
+ok "a program whose gradient is no number at 0" check "$scratch/pole.json" "$scratch/nano_described.cfg"
 fails "more positions than there are" 78 "model.sequence = 65: at most 64, the sequence of $models/nano.json" "$gen" --check -s model.sequence=65 "$nano"
 fails "a setting that the description replaces" 78 'model.hidden = 48: none, with model.family = "described": it follows from' "$gen" --check -s model.hidden=48 "$nano"
 fails "splits of weights" 78 "tensor_parallel.splits = 2: 1, with the family described" "$gen" --check -s tensor_parallel.splits=2 "$nano"
