@@ -18,8 +18,7 @@ static uint32_t describe_weights(const struct pen_plan *plan, struct pen_mailbox
     const struct pen_weight *weight = &plan->weights[i];
     const bool is_tensor = weight->split == 0 && pen_is_of_model(weight);
     if (is_tensor && to != NULL) {
-      to[count] = (struct pen_mailbox_weight){.weight = i,
-                                              .elements = pen_tensor_elements(weight)};
+      to[count] = (struct pen_mailbox_weight){.weight = i, .elements = pen_tensor_elements(weight)};
       const uint64_t *shape = pen_file_shape(weight, &to[count].dim_count);
       memcpy(to[count].dim, shape, to[count].dim_count * sizeof *shape);
       snprintf(to[count].name, sizeof to[count].name, "%s", weight->tensor);
