@@ -149,23 +149,18 @@ static void find_known_sums(struct pen_vm *vm) {
   }
 }
 
-/* The last action of one of two kinds before the audited one, of its stage; NULL: there is none. */
-static const struct pen_action *find_before(const struct pen_vm *vm, int kind, int other) {
+/* The last action before the audited one that adds to the same accumulators as F (choices of
+ * routers), or as I (gradients of experts) or W of its stage; NULL: there is none. B adds to those
+ * of both. */
+static const struct pen_action *find_adds_before(const struct pen_vm *vm, int kind) {
   const struct pen_action *audited = vm->audit->action, *action = audited;
   while (action-- > vm->program->actions) {
-    if (action->stage == audited->stage && (action->kind == kind || action->kind == other)) {
+    if (action->stage == audited->stage &&
+        (action->kind == kind || (action->kind == PEN_B && kind != PEN_F))) {
       return action;
     }
   }
   return NULL;
-}
-
-/* F adds up choices of routers; I gradients of experts, W all others, B both. */
-static void find_adds_before(struct pen_vm *vm) {
-  struct pen_audit_state *state = vm->audit;
-  const bool counts = state->action->kind == PEN_F;
-  state->adds_before[0] = find_before(vm, counts ? PEN_F : PEN_I, counts ? PEN_F : PEN_B);
-  state->adds_before[1] = find_before(vm, counts ? PEN_F : PEN_W, counts ? PEN_F : PEN_B);
 }
 
 /* The microbatch whose output of a stage the reader's rank audits a use of. */
@@ -186,7 +181,8 @@ void pen_audit_begin_step(struct pen_vm *vm) {
   }
   const struct pen_audit_draw draw = draw_of(vm, vm->optimizer_step, vm->rank);
   state->action = pen_audit_draw_action(vm->profile, vm->plan, &draw);
-  find_adds_before(vm);
+  state->adds_before[0] = find_adds_before(vm, state->action->kind == PEN_F ? PEN_F : PEN_W);
+  state->adds_before[1] = find_adds_before(vm, state->action->kind == PEN_F ? PEN_F : PEN_I);
   state->done = false;
   find_uses(vm);
   find_known_sums(vm);

@@ -47,10 +47,10 @@ struct pen_audit_state {
   struct pen_audit_sum *sums; /* [tensor] */
   uint32_t *passed[2];        /* [stage]: the microbatch whose output (1: input gradient) the next
                                  (previous) stage's rank audits a reader of; PEN_NONE: none */
-  const struct pen_action *action;         /* audited in this step; null: none */
-  const struct pen_action *adds_before[2]; /* the last before it that may add to its accumulators,
-                                              in I and in W, or in B; or null */
-  bool done;                               /* it has run */
+  const struct pen_action *action; /* audited in this step; null: none */
+  const struct pen_action
+      *adds_before[2]; /* the last before it that add to its accumulators, or null */
+  bool done;           /* it has run */
 };
 
 /* Opens the audits of a profile of this rank. Allocates. */

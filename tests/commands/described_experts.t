@@ -105,7 +105,6 @@ mixtral|s/gate.weight", "shape": \[4, 32\]/gate.weight", "shape": [4, 16]/|unit 
 mixtral|s/o_proj.weight", "shape"/o_proj.weight", "shape": [2, 2, 2], "size"/|weights?5?.size: there is no such key
 mixtral|s/self_attn.o_proj/self_attn.*/|unit layer, op 8, LINEAR: self_attn.*.weight: operand w: no matrix of each expert, whose name has a ?
 mixtral|s/w1.weight", "shape": \[4, 24, 32\]/w1.weight", "shape": [1, 2, 4, 24, 32]/|weights?8?.shape = ?1,2,4,24,32?: a list of one to
-mixtral|s/"prefix": "model.layers.", "count": 2/"prefix": "model.layers.1.a."/|unit layer, op 0, RMSNORM: model.layers.1.a.input_layernorm.weight: operand gain: there is no such weight
 qwen3_moe|s/"layer", "prefix": "model.layers.", "count": 1}/"layer", "prefix": "model.layers.1.a."}/|unit layer, op 12, MOE: in a layer, a unit with a count or a prefix that ends with a number, which takes and gives a value; not in the unit of prefix "model.layers.1.a."
 qwen3_moe|/"dense": /,$ { s/\["LINEAR", \["m", "\.mlp\.gate_proj.*/["MOE", ["m", ".mlp.gate.weight", null, ".mlp.experts.*.gate_proj.weight", ".mlp.experts.*.up_proj.weight", ".mlp.experts.*.down_proj.weight", "r"], {"choices": 2}, ["y"]]/; /mlp\.up_proj/d; /SWIGLU/d; /mlp\.down_proj/d }|unit dense, op 12, MOE: choices = 2: 3, as unit layer, op 12, MOE of model.layers.0.; all MOE of a model have the same
 qwen3_moe|s/\["MOE".*/&, &/|unit layer, op 13, MOE: one MOE of a unit, not two

@@ -11,7 +11,7 @@ INNER_SIZES = {"intermediate_size": 40, "moe_intermediate_size": INNER, "num_exp
 
 
 def save_folders(folder):
-    """A matrix of each expert is a tensor of its own in the files."""
+    """A matrix of each expert is a tensor of its own in the files. The folder deep has none."""
     import transformers
 
     torch.manual_seed(4)
@@ -29,14 +29,19 @@ def save_folders(folder):
             if path.endswith("e_score_correction_bias"):
                 tensor.copy_(0.3 * torch.randn(tensor.shape))
         model.save_pretrained(f"{folder}/{name}")
+    deep = configs["dots1"].to_dict() | {"num_hidden_layers": 4, "layer_types": None, "first_k_dense_replace": 2, "output_router_logits": True, "router_aux_loss_coef": 0.01}
+    transformers.Dots1Config(**deep).save_pretrained(f"{folder}/deep")
 
 
 # ---- written by hand ----
 
 class Expert(nn.Module):
-    def __init__(self, bias=False):
+    def __init__(self, bias=False, halves=False):
         super().__init__()
-        self.gate, self.up = nn.Linear(WIDTH, INNER, bias=bias), nn.Linear(WIDTH, INNER, bias=bias)
+        if halves:
+            self.both = nn.Linear(WIDTH, 2 * INNER, bias=bias)
+        else:
+            self.gate, self.up = nn.Linear(WIDTH, INNER, bias=bias), nn.Linear(WIDTH, INNER, bias=bias)
         self.down = nn.Linear(INNER, WIDTH, bias=bias)
 
     def forward(self, x):
@@ -94,6 +99,16 @@ def by_scattered_logits(layer, x):
     y = torch.zeros_like(x)
     for number, expert in enumerate(layer.experts):
         y = y + weights[..., number:number + 1] * expert(x)
+    return y
+
+
+def by_halves(layer, x):
+    """Gate and up are one matrix."""
+    best, ids = layer.router(x).softmax(-1).topk(CHOICES)
+    y = torch.zeros_like(x)
+    for number, expert in enumerate(layer.experts):
+        gate, up = expert.both(x).chunk(2, -1)
+        y = y + expert.down(F.silu(gate) * up) * torch.where(ids == number, best, 0.0).sum(-1, keepdim=True)
     return y
 
 
@@ -195,10 +210,10 @@ def of_best_groups(layer, x):
     return by_mask_of(layer, x, best, ids)
 
 
-TAKEN = (by_mask, by_column, by_scattered_logits, by_rows, by_hits)
+TAKEN = (by_mask, by_column, by_scattered_logits, by_halves, by_rows, by_hits)
 REFUSED = (noisy, by_temperature, of_capacity, with_epsilon, one_twice, others, with_gelu, of_best_groups)
 for function in (*TAKEN, *REFUSED):
-    globals()[f"model_{function.__name__}"] = lambda function=function: Model(function)
+    globals()[f"model_{function.__name__}"] = lambda function=function: Model(function, halves=function is by_halves)
 
 
 def model_with_biases():

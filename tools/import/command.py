@@ -112,6 +112,7 @@ def import_module(options, torch_version):
     names = hf.StoredNames(options.hf, module)
     sequence = need_sequence(options.sequence, users)
     imported = Import(module, loss, sequence, options.cuts, f"{source}, torch {torch_version}", config, names.stored, buffers, users, options.loss_group, options.loss_of)
+    imported.balance = (config or {}).get("output_router_logits") and config.get("router_aux_loss_coef") or 0
     imported.stored_names, imported.counts_padding = names.names, bool(options.hf and hf.placed_modules(module))
     imported.small_copy = (lambda layers: Import(hf.build_model(options.hf, layers), None, SMALL_SEQUENCE, [], source)) if options.hf and options.meta else None
     return imported
@@ -186,12 +187,17 @@ def note(imported):
         say("positions count padding tokens, too")
     for name in imported.tables_read():
         say(f"{name} is a constant of the module: a weight that stays, which --weights writes and train --init reads")
+    if imported.balance:
+        say(f"router_aux_loss_coef of {imported.balance:g} is left out: model.aux_loss of the topology is of each layer")
     for name in imported.unused_inputs():
         say(f"the input {name} is left out: nothing reads it")
     for name in imported.unused():
         say(f"{name} is left out: nothing reads it")
     described = [name for name, _ in imported.weights()]
     absent = [name for name in described if imported.stored_names and name not in imported.stored_names]
+    whole = [name for stack in imported.program.stacks.values() for name in map(imported.stored, stack.sources) if name in imported.stored_names and len(stack.sources) == 1]
+    if absent and whole:
+        raise Failure(BAD_DATA, f"{whole[0]} of the folder has the matrices of all experts: Penstock's files have a tensor of each")
     if absent:
         raise Failure(BAD_DATA, f"the folder has no {absent[0]}{f', and {len(absent) - 1} others that the model has' if absent[1:] else ''}")
     for name in sorted(imported.stored_names - set(described)):

@@ -12,20 +12,25 @@ PARTS = ("gate", "up")  # of a stack that has both
 
 
 def of_stacks(maker):
-    """Of tensors of three dims: one of gate and up, or one of each."""
-    both = maker.bound.get(".both")
-    if both is None:
-        return block(maker, [stack_of_matrices(maker, maker.bound[name]) for name in (".gate", ".up", ".down")])
-    shape = maker.weight_shapes[both]
-    needs(len(shape) == 3 and shape[1] % 2 == 0, "experts of other weights than (experts, 2 ffn, width)")
-    half = shape[1] // 2
-    parts = [stack_of_matrices(maker, both, f".{name}", first, first + half) for name, first in zip(PARTS, (0, half))]
-    return block(maker, [*parts, stack_of_matrices(maker, maker.bound[".down"])])
+    """Of tensors of three dims."""
+    def made(name, ending, parts, part):
+        source = maker.bound[name]
+        return maker.stack(with_star(source) + ending, Stack((source,), *rows_of(maker.weight_shapes[source], 3, parts, part)))
+
+    return block(maker, stacks_of(maker.bound, made))
 
 
-def stack_of_matrices(maker, name, ending="", first=0, past=None):
-    needs(len(maker.weight_shapes[name]) == 3, "experts of other weights than stacks of matrices")
-    return maker.stack(with_star(name) + ending, Stack((name,), first, past))
+def stacks_of(bound, made):
+    """Gate, up and down. `made`: a function of a name of the pattern, an ending, and which part of so many of its rows."""
+    if ".both" in bound:
+        return [*(made(".both", f".{part}", len(PARTS), number) for number, part in enumerate(PARTS)), made(".down", "", 1, 0)]
+    return [made(name, "", 1, 0) for name in (".gate", ".up", ".down")]
+
+
+def rows_of(shape, dims, parts, part):
+    """(first, past)."""
+    needs(len(shape) == dims and shape[-2] % parts == 0, "experts of other weights than matrices, or stacks of them")
+    return part * shape[-2] // parts, (part + 1) * shape[-2] // parts
 
 
 def with_star(name):
@@ -38,12 +43,14 @@ def of_loop(maker):
     """Of a matrix for each expert: term n of the sum is expert n."""
     terms = sorted(maker.bound["$terms"], key=lambda term: term["#expert"])
     needs([term["#expert"] for term in terms] == list(range(len(terms))), "a sum of other experts than 0, 1, 2, ..., each once")
-    stacks = []
-    for name in (".gate", ".up", ".down"):
+    needs(len({tuple(name for name in term if name[0] == ".") for term in terms}) == 1, "experts of different forms")
+
+    def made(name, ending, parts, part):
         names = [term[name] for term in terms]
         needs(len({maker.weight_shapes[each] for each in names}) == 1, "experts of different shapes")
-        stacks.append(maker.stack(common_name(names), Stack(tuple(names))))
-    return block(maker, stacks)
+        return maker.stack(common_name(names) + ending, Stack(tuple(names), *rows_of(maker.weight_shapes[names[0]], 2, parts, part)))
+
+    return block(maker, stacks_of(terms[0], made))
 
 
 def common_name(names):

@@ -50,8 +50,19 @@ def shrink(config, layers):
     config.hidden_size = config.num_attention_heads * SMALL["head_dim"]
     if getattr(config, "query_pre_attn_scalar", None) == head_dim:
         config.query_pre_attn_scalar = SMALL["head_dim"]
-    if getattr(config, "layer_types", None):
-        config.layer_types = [config.layer_types[layer] for layer in layers]
+    for name in ("layer_types", "mlp_layer_types"):
+        if getattr(config, name, None):
+            setattr(config, name, [getattr(config, name)[layer] for layer in layers])
+    shrink_dense(config, layers)
+
+
+def shrink_dense(config, layers):
+    """Which of these layers have no experts."""
+    if getattr(config, "first_k_dense_replace", None):
+        config.first_k_dense_replace = sum(layer < config.first_k_dense_replace for layer in layers)
+    if getattr(config, "decoder_sparse_step", None) and getattr(config, "mlp_only_layers", None) is not None:
+        dense = [layer in config.mlp_only_layers or (layer + 1) % config.decoder_sparse_step != 0 for layer in layers]
+        config.mlp_only_layers, config.decoder_sparse_step = [number for number, is_dense in enumerate(dense) if is_dense], 1
 
 
 def build_model(folder, layers=None):
@@ -139,7 +150,19 @@ def renamed(model, names):
         sources = next(each.source_patterns for each in converters if pattern in each.source_patterns)
         ending = f".{PARTS[sources.index(pattern)]}" if len(sources) == len(PARTS) else ""
         found[with_star(own) + ending] = common_name(sorted(parts, key=numbers_of))
-    return found, {own for own, _ in merged}
+    return found if names else unmerged(model, converters), {own for own, _ in merged}
+
+
+def unmerged(model, converters):
+    """The names that a folder without weights would have for the matrices of each expert."""
+    found = {}
+    for own, _ in model.named_parameters():
+        for converter in converters:
+            sources, target = converter.source_patterns, converter.target_patterns[0]
+            if own.endswith(target) and all("*" in source for source in sources) and len(sources) in (1, len(PARTS)):
+                endings = [f".{part}" for part in PARTS] if len(sources) > 1 else [""]
+                found.update({with_star(own) + ending: own.removesuffix(target) + source for ending, source in zip(endings, sources)})
+    return found
 
 
 def numbers_of(name):
@@ -152,7 +175,7 @@ class StoredNames:
     def __init__(self, folder, model):
         self.names, self.prefix = set(stored_names(folder)) if folder else set(), getattr(model, "base_model_prefix", "") + "."
         own = [name for name, _ in model.named_parameters() if name.startswith(self.prefix)]
-        self.renamed, merged = renamed(model, self.names) if self.names else ({}, set())
+        self.renamed, merged = renamed(model, self.names) if folder else ({}, set())
         self.removes = bool(self.names) and all(name.removeprefix(self.prefix) in self.names | merged for name in own)
 
     def stored(self, name):

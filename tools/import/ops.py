@@ -58,7 +58,7 @@ class Weight:
 
 @dataclass(frozen=True)
 class Stack:
-    """A weight of three dims, of a matrix of each expert: a tensor of the module for each, or rows `first` to `past` of each matrix of one tensor."""
+    """A weight of three dims, of rows `first` to `past` of a matrix of each expert: a tensor of the module for each, or one tensor of all."""
 
     sources: tuple
     first: int = 0
@@ -67,7 +67,7 @@ class Stack:
     def of(self, tensors):
         """`tensors`: of the module, by name."""
         if len(self.sources) > 1:
-            return torch.stack([tensors[name] for name in self.sources])
+            return torch.stack([tensors[name][self.first:self.past] for name in self.sources])
         return tensors[self.sources[0]][:, self.first:self.past]
 
 

@@ -185,7 +185,13 @@ OF_EXPERT = Either(
     ("sum", Either(("mul", WEIGHTS, HAS_CHOSEN), ("where", HAS_CHOSEN, WEIGHTS, 0.0)), [-1], {"keepdim": "_"}),
     Column("#expert", OF_ALL),
 )
-EXPERT = ("linear", activated(("linear", "x", ".gate"), ("linear", "x", ".up")), ".down")
+
+
+def expert(rows):
+    """Of two matrices and one, or of one that has gate and up, and one."""
+    both = ("linear", rows, ".both")
+    return ("linear", Either(activated(Part(0, 2, both), Part(1, 2, both)), activated(("linear", rows, ".gate"), ("linear", rows, ".up"))), ".down")
+
 
 # A loop over all experts, each of the tokens that have chosen it.
 ONE_HOT = ("one_hot", IDS, "_")
@@ -203,14 +209,13 @@ def of_number(masks):
 def tokens_and_places(tokens, places):
     """The numbers of the tokens, and where among their choices the expert is."""
     rows = Behind(Either(("index", Behind("x"), [tokens]), ("index", Behind("x"), [None, tokens])))
-    made = ("linear", activated(("linear", rows, ".gate"), ("linear", rows, ".up")), ".down")
-    return [("mul", made, Behind(("index", Behind(WEIGHTS), [tokens, places]))), tokens]
+    return [("mul", expert(rows), Behind(("index", Behind(WEIGHTS), [tokens, places]))), tokens]
 
 
 BY_TOKEN = pairs(Either(("eq", IDS, "#expert"), of_number(TOKENS_FIRST)))
 BY_PLACE = pairs(of_number(PLACES_FIRST))
 PLACED = Either(tokens_and_places(Result(0, BY_TOKEN), Result(1, BY_TOKEN)), tokens_and_places(Result(1, BY_PLACE), Result(0, BY_PLACE)))
-ALL_EXPERTS = Terms(("mul", EXPERT, Behind(OF_EXPERT)), PLACED, ".gate .up .down #expert $pairs")
+ALL_EXPERTS = Terms(("mul", expert("x"), Behind(OF_EXPERT)), PLACED, ".both .gate .up .down #expert $pairs")
 
 FIRST_ROWS = ("slice", Either(".table", ("unsqueeze", ".table", -2)), {"dim": Either(-2, -3), "start": "#first?", "end": "_"})
 PARTS_MOST = 16  # that are joined
