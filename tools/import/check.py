@@ -46,11 +46,11 @@ class Use:
 
 
 class Comparison:
-    def __init__(self, step, graphs, program, description, stored, users=None, tables=None, biases=None):
-        """`users`: the user's own inputs. `tables`: constants of the module that are weights of the description; `biases`: buffers that are."""
+    def __init__(self, step, graphs, program, description, stored, users=None, biases=None, tables=None):
+        """`users`: the user's own inputs. `biases`: buffers that are weights. `tables`: constants of the module that are weights and stay."""
         self.biases, self.name_in_files = biases or {}, stored
         self.step, self.graphs, self.program, self.description, self.users = step, graphs, program, description, users
-        self.weights = {**dict(step.module.named_parameters(remove_duplicate=False)), **(tables or {}), **self.biases}
+        self.weights = {**dict(step.module.named_parameters(remove_duplicate=False)), **self.biases, **(tables or {})}
         self.trained = [parameter for parameter in step.module.parameters() if parameter.requires_grad]
         self.names = {each.key: each.name for each in step.inputs}
         self.bytes = {each.key for each in step.inputs if each.dtype == torch.uint8}

@@ -269,7 +269,9 @@ def names_weight(name):
 
 
 def of_extents(weight, row, place):
-    """A weight as its operand reads it."""
+    """A weight as its operand reads it; those of experts as they are."""
+    if row == "MOE":
+        return weight
     return weight.reshape(matrix(weight.shape)) if MATRICES.get(row) == place else weight.flatten()
 
 

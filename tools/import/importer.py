@@ -103,7 +103,7 @@ class Import:
             self.tensors[name], self.aliases[name] = stack.of(self.tensors).detach(), [name]
             self.tensors[name].requires_grad = all(self.tensors[source].requires_grad for source in stack.sources)
         read = [(self.aliases[source][0], stack.first) for stack in self.program.stacks.values() for source in stack.sources]
-        read += [(self.aliases[name][0], 0) for _, name in weights_of(self.program) if name not in self.program.stacks]
+        read += [(self.aliases[name][0], 0) for _, name in weights_of(self.program) if name not in self.program.stacks and name not in self.tables]
         refuse_if(Refusal(None, f"the weight {name} of experts is read a second time") for name, first in read if read.count((name, first)) > 1 and any(name in stack.sources for stack in self.program.stacks.values()))
 
     def describe(self):
@@ -125,7 +125,7 @@ class Import:
 
     def compare(self, seeds=SEEDS):
         graphs = self.graphs[:1] if self.fixed_sequence else self.graphs
-        refuse_if(Comparison(self.step, graphs, self.program, json.loads(self.text), self.stored, self.users, self.tables, self.biases()).refusals(seeds))
+        refuse_if(Comparison(self.step, graphs, self.program, json.loads(self.text), self.stored, self.users, self.biases(), self.tables).refusals(seeds))
 
     def compare_with_drawn_buffers(self):
         """Float buffers of one number, as a factor or an epsilon, become other numbers, in the module and in what is written of it: a 0 or 1 hides
@@ -159,7 +159,7 @@ class Import:
                     if isinstance(operand, Weight):
                         name = self.names.of_use[number, op, operand.name]
                         if not self.names.tied or name != self.names.tied[1]:
-                            tensor, stack = self.tables[operand.name] if operand.name in self.tables else self.tensors[operand.name], self.program.stacks.get(operand.name)
+                            tensor, stack = {**self.tensors, **self.tables}[operand.name], self.program.stacks.get(operand.name)
                             found.update({name: tensor} if stack is None else {name.replace("*", str(number)): each for number, each in enumerate(tensor)})
         return list(found.items())
 
@@ -176,7 +176,7 @@ class Import:
 
     def tables_read(self):
         """Names of the weights that are constants of the module."""
-        return [name for name, tensor in self.weights() if not isinstance(tensor, torch.nn.Parameter)]
+        return [name for name, tensor in self.weights() if any(tensor is table for table in self.tables.values())]
 
     def unused_inputs(self):
         """Names of inputs that data need not have."""
