@@ -26,12 +26,13 @@ WIDTHS = "hidden_size n_embd d_model dim word_embed_proj_dim embedding_size"
 INNER = "intermediate_size ffn_dim n_inner d_ff ffn_hidden_size"
 LAYERS = "num_hidden_layers n_layer num_layers n_layers decoder_layers encoder_layers"
 HEADS = "num_attention_heads n_head n_heads decoder_attention_heads encoder_attention_heads num_heads"
-EXPERTS, SHARED = "num_experts num_local_experts n_routed_experts", "n_shared_experts"
-UNSAID = (EXPERTS, SHARED)  # of which some configurations have no number
+EXPERTS = "num_experts num_local_experts n_routed_experts"
+CHOSEN, OF_ONE = "num_experts_per_tok", "n_group topk_group first_k_dense_replace n_shared_experts"
+UNSAID = (EXPERTS, CHOSEN, OF_ONE)  # of which some configurations have no number
 POSITIONS = "max_position_embeddings n_positions n_ctx max_seq_len"
 SIZES = ((WIDTHS, 48), (INNER, 80), (LAYERS, 2), (HEADS, 6), ("num_key_value_heads num_kv_heads", 2), (EXPERTS, 4), (POSITIONS, 64), ("vocab_size", 97),
          ("head_dim", 8), ("sliding_window", 8), ("rotary_dim", 4), ("q_lora_rank kv_lora_rank", 16), ("qk_rope_head_dim qk_nope_head_dim v_head_dim", 8),
-         ("num_experts_per_tok", 2), ("moe_intermediate_size", 32), ("n_group topk_group first_k_dense_replace", 1), (SHARED, 1))
+         (CHOSEN, 2), ("moe_intermediate_size", 32), (OF_ONE, 1))
 
 
 def small(kind):
