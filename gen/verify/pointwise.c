@@ -11,7 +11,8 @@
  * both branches are checked: without such points the program is refused, which is the user's
  * mistake. At a point an operand is compared if its difference stays on one side of all steps. A
  * branch that is not chosen may have no finite value there; its gradient must be 0. Where a step
- * that the result needs has none, as 1/x at 0, the gradient may be no number, as PyTorch's is. */
+ * that the result needs has none, or no derivative, as 1/x or the root of x at 0, the gradient may
+ * be no number, as PyTorch's is. */
 #include <math.h>
 #include <string.h>
 
@@ -26,6 +27,9 @@ enum {
   VALUES = PEN_STEP_OPERANDS + PEN_STEP_REGISTERS_MAX,
   IS_GRADIENT = PEN_STEP_GRADIENT, /* the operand dy */
 };
+
+/* Numbers of a program are of f32: the error of a few, relative, which a difference lays bare. */
+static const double numbers_rounded = 0x1p-22;
 
 #define PROBLEM(problem, ...) \
   pen_problem_note(problem, PEN_NONE, PEN_NONE, "pointwise: " __VA_ARGS__)
@@ -172,7 +176,7 @@ static bool needs_input(int kind, int8_t side, size_t k, double input, double re
   }
 }
 
-/* Whether a step that the result needs has no finite value. */
+/* Whether a step that the result needs has no finite value, or no finite derivative. */
 static bool has_pole(const struct pen_pointwise *row, const struct point *p) {
   uint32_t writer[PEN_STEPS_MAX][3], last[PEN_STEP_REGISTERS_MAX] = {0};
   bool needed[PEN_STEPS_MAX] = {false};
@@ -184,7 +188,8 @@ static bool has_pole(const struct pen_pointwise *row, const struct point *p) {
   }
   needed[row->step_count - 1] = true;
   for (uint32_t s = row->step_count; s-- > 0;) {
-    if (needed[s] && !isfinite(p->value[s])) return true;
+    const bool is_vertical = row->kind[s] == PEN_STEP_SQRT && p->value[s] == 0;
+    if (needed[s] && (is_vertical || !isfinite(p->value[s]))) return true;
     for (size_t k = 0; needed[s] && k < input_counts[row->kind[s]]; k++)
       if (writer[s][k] != PEN_NONE &&
           needs_input(row->kind[s], p->side[s], k, p->value[writer[s][k]], p->value[s]))
@@ -292,7 +297,9 @@ static bool check_gradient(const struct pen_plan *plan, uint32_t index, uint32_t
   run(&plan->pointwise[row->gradient[k]], &gradient);
   if (!isfinite(gradient.result) && has_pole(row, p)) return true;
   ++*compared;
-  if (fabs(gradient.result - dy * one) <= dy * (1e-4 * fabs(one) + 4 * rounding)) return true;
+  if (fabs(gradient.result - dy * one) <=
+      dy * (1e-4 * fabs(one) + 4 * rounding) + numbers_rounded * gradient.largest)
+    return true;
   return PROBLEM(problem,
                  "program %u: the gradient of operand %u, program %u, is %.9g at a point, not %.9g",
                  index, k, row->gradient[k], gradient.result, dy * one);

@@ -224,6 +224,8 @@ ok "an attention of samples has one token" "$gen" --print=c -o "$scratch/attends
 is "which is said" "$(grep -c seen "$scratch/attends.json")" 2
 sed 's/"CONST", 0.5\], \["ADD", 6/"CONST", 0], ["ADD", 6/' "$models/pointwise.json" >"$scratch/pole.json"
 ok "a program whose gradient is no number at 0" check "$scratch/pole.json" "$scratch/nano_described.cfg"
+sed 's/"RELU", 0\], \["SQUARE", 4/"SQUARE", 0], ["SQRT", 4/; s/"DIV", 0, 4\], \["TANH", 5/"ERF", 0], ["DIV", 5, 0/' "$models/pointwise.json" >"$scratch/root.json"
+ok "a root at 0, and a derivative that is a small difference there" check "$scratch/root.json" "$scratch/nano_described.cfg"
 fails "more positions than there are" 78 "model.sequence = 65: at most 64, the sequence of $models/nano.json" "$gen" --check -s model.sequence=65 "$nano"
 fails "a setting that the description replaces" 78 'model.hidden = 48: none, with model.family = "described": it follows from' "$gen" --check -s model.hidden=48 "$nano"
 fails "splits of weights" 78 "tensor_parallel.splits = 2: 1, with the family described" "$gen" --check -s tensor_parallel.splits=2 "$nano"
