@@ -61,32 +61,26 @@ static int64_t most_of_attention(const struct pen_description *d, const char *at
   return odd ? odd : most;
 }
 
-/* The tokens that all tables of this op have, by the first extent of their weights. */
+/* The fewest rows of the tables that all ops of this row read, if fewer than `most`. */
 static int64_t rows_of_tables(const struct pen_description *d, const char *row, int64_t most) {
   for (size_t u = 0; u < d->unit_count; u++)
     for (size_t i = 0; i < d->unit[u].kind->op_count; i++) {
       const struct pen_described_op *op = &d->unit[u].kind->op[i];
-      const char *name = op->operand_count > 1 ? op->operand[1] : NULL;
-      if (strcmp(op->row, row) != 0 || !name || *name != '.') continue;
-      const struct pen_described_weight *weight =
-          pen_described_weight_find(d, pen_text("%s%s", d->unit[u].prefix, name + 1));
-      if (weight && (int64_t)weight->dim[0] < most) most = (int64_t)weight->dim[0];
+      const int64_t rows = (int64_t)pen_description_table_rows(d, u, op);
+      if (strcmp(op->row, row) == 0 && rows > 0 && rows < most) most = rows;
     }
   return most;
 }
 
 /* The rows of the head: of the last matrix before the loss. */
 static int64_t targets_of(const struct pen_description *d, int64_t most) {
-  const struct pen_described_unit *last = &d->unit[d->unit_count - 1];
+  const size_t last = d->unit_count - 1;
   if (d->share_count > 0 && !d->texts.refused)
     return (int64_t)d->texts.columns < most ? (int64_t)d->texts.columns : most;
-  for (size_t i = last->kind->op_count; i-- > 0;) {
-    const struct pen_described_op *op = &last->kind->op[i];
-    const char *name = op->operand_count > 1 ? op->operand[1] : NULL;
-    if (strcmp(op->row, "LINEAR") != 0 || !name || *name != '.') continue;
-    const struct pen_described_weight *weight =
-        pen_described_weight_find(d, pen_text("%s%s", last->prefix, name + 1));
-    return weight && (int64_t)weight->dim[0] < most ? (int64_t)weight->dim[0] : most;
+  for (size_t i = d->unit[last].kind->op_count; i-- > 0;) {
+    const struct pen_described_op *op = &d->unit[last].kind->op[i];
+    const int64_t rows = (int64_t)pen_description_table_rows(d, last, op);
+    if (strcmp(op->row, "LINEAR") == 0 && rows > 0) return rows < most ? rows : most;
   }
   return most;
 }

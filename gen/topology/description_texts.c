@@ -104,9 +104,8 @@ static bool *needed_for(const struct pen_described_kind *kind, uint32_t op) {
   return needed;
 }
 
-/* The rows of the matrix that an op of the unit reads as operand 1; 0: it reads none. */
-static uint64_t table_rows(const struct pen_description *d, size_t unit,
-                           const struct pen_described_op *op) {
+uint64_t pen_description_table_rows(const struct pen_description *d, size_t unit,
+                                    const struct pen_described_op *op) {
   const char *name = operand_of(op, 1);
   const struct pen_described_weight *weight =
       name && *name == '.'
@@ -134,7 +133,7 @@ static void find_logits(struct pen_description *d) {
              d->path, key);
   if (texts->product == PEN_NONE) return;
   texts->needed = needed_for(kind, texts->logits);
-  texts->columns = table_rows(d, last, &kind->op[texts->product]);
+  texts->columns = pen_description_table_rows(d, last, &kind->op[texts->product]);
 }
 
 /* ---- what the model reads ---- */
@@ -173,10 +172,11 @@ static const char *refuse_op(const struct pen_description *d, size_t unit, size_
   const struct pen_described_kind *kind = d->unit[unit].kind;
   const struct pen_described_op *op = &kind->op[number];
   const bool is_product = unit + 1 == d->unit_count && number == d->texts.product;
-  if (unit == 0 && is_row(op, "EMBEDDING") && table_rows(d, 0, op) != d->texts.columns)
+  if (unit == 0 && is_row(op, "EMBEDDING") &&
+      pen_description_table_rows(d, 0, op) != d->texts.columns)
     return pen_text("has logits of %llu tokens, and %s embeds %llu",
                     (unsigned long long)d->texts.columns, pen_description_place(kind, op),
-                    (unsigned long long)table_rows(d, 0, op));
+                    (unsigned long long)pen_description_table_rows(d, 0, op));
   if (mixes_rows(op))
     return pen_text("reads more than texts have: %s: later tokens, or those of other samples",
                     pen_description_place(kind, op));

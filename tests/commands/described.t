@@ -213,8 +213,9 @@ pointwise|s/\["CLAMP_MAX", 13, 14\]/["CLAMP_MAX", 14, 13]/|: unit mix, op 7, POI
 pointwise|s/"h\.\*\.scale", "shape": \[24\]/"h.*.scale", "shape": [23]/|: unit layer, op 6, POINTWISE (odd.py:13): x0?rows,width? is 1 x 23, by the other operands and attributes, but what it reads has 24 elements for each token
 END_OF_REFUSALS
 ok "all of them" test $refused -gt 40
-sed 's/\("wpe.weight", "shape": \[\)/\11, /; s/\("h.\*.attn.c_attn.bias", "shape": \[\)144/\13, 1, 48/' "$models/nano.json" >"$scratch/dims.json"
+sed 's/\("w[pt]e.weight", "shape": \[\)/\11, /; s/\("h.\*.attn.c_attn.bias", "shape": \[\)144/\13, 1, 48/' "$models/nano.json" >"$scratch/dims.json"
 ok "extents of 1, and a row of several dims" check "$scratch/dims.json" "$scratch/nano_described.cfg"
+is "there are as many tokens as rows of such a table" "$(plan -s model.description="$scratch/dims.json" | sed -n 's/.*\.vocab = \([0-9]*\),.*/\1/p')" 97
 nano=$scratch/nano_described.cfg
 ok "sequences of one token, whose tokens have one row of a table" "$gen" --check -s model.sequence=1 "$scratch/parts_described.cfg"
 attends='s|\["LINEAR", \["first", "\.topic|["ATTENTION", ["first", "first", "first"], {"heads": 2, "kv_heads": 2, "head_dim": 12}, ["seen"]],\n      ["LINEAR", ["seen", ".topic|'
