@@ -26,6 +26,7 @@ static bool reads_f32(const struct pen_kind *kind, const struct pen_kind_op *op)
 
 void pen_kind_find_f32(struct pen_kind *kind) {
   bool *reads_other = pen_new(kind->value_count + 1, sizeof *reads_other); /* than such an op */
+  if (kind->logits != PEN_NONE) reads_other[kind->op[kind->logits].first_output] = true; /* texts */
   for (uint32_t i = kind->op_count; i-- > 0;) {
     struct pen_kind_op *op = &kind->op[i];
     op->in_f32 = pen_row_f32_of(op->row->kind) != PEN_F32_NEVER;

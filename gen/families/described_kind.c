@@ -353,7 +353,8 @@ static bool may_be_unread(const struct pen_kind *kind, uint32_t value) {
       if (rule->word[w].operand == output && rule->word[w].mark == '\'')
         is_optional = pen_signature_of(rule->backward)->operand[w].optional;
   for (int n = 0; n < outputs; n++)
-    is_read = is_read || kind->value[op->first_output + (uint32_t)n].past_read;
+    is_read = is_read || kind->value[op->first_output + (uint32_t)n].past_read ||
+              op->first_output + (uint32_t)n == kind->gives;
   return is_optional && is_read;
 }
 

@@ -180,6 +180,11 @@ model["inputs"] = [model["inputs"][0], {"name": "next", "dtype": "i32", "shape":
 model["kinds"]["head"]["ops"] = [["LINEAR", ["x", ".lm_head.weight"], {}, ["logits"]], ["CROSS_ENTROPY", ["logits", "next", "next.share"], {}, ["loss"]]]
 del model["shares"]
 save("plain", model)
+model["logits"], model["shares"] = "logits", [{"name": "pairs", "over": "samples", "factor": 0.0625}]
+del model["inputs"][1]
+model["kinds"]["head"]["ops"] = [["LINEAR", ["x", ".lm_head.weight"], {}, ["product"]], ["SCALE", ["product"], {"factor": 1}, ["logits"]],
+                                 ["POINTWISE", ["logits"], {"program": [["SQUARE", 0]]}, ["squares"]], ["SUM_LOSS", ["squares", "pairs"], {}, ["loss"]]]
+save("squared", model)
 END_OF_MODELS
 # texts NAME DESCRIPTION SETTING...: what it scores and generates.
 texts() {
@@ -202,6 +207,9 @@ ok "with a weight that the logits do not need" texts reward_one logp batch.loss_
 ok "the same" same_texts plain_one reward_one
 ok "where the description names TOKEN_LOGP" texts named_text named batch.loss_group=2
 ok "the same" same_texts plain_one named_text
+ok "in bf16" texts plain_half plain model.dtype=bf16
+ok "where ops of f32 alone read the logits" texts squared_half squared model.dtype=bf16
+ok "the same" same_texts plain_half squared_half
 ok "in bf16, as TOKEN_LOGP, on replicas that share weights" "$gen" --check -s model.description=named.json -s model.dtype=bf16 -s batch.loss_group=2 -s data_parallel.replicas=2 \
   -s data_parallel.shard=weights -s pipeline.microbatches=1 logp.cfg
 ok "a model whose layers read other samples" build mixed_one logp.cfg -s model.description=mixed.json -s batch.loss_group=2
