@@ -340,7 +340,7 @@ static void find_losses(struct pen_kind *kind) {
 }
 
 /* Whether the gradient of the op needs none of that output, and it is not the only one: an op reads
- * another. */
+ * another, or the unit gives it. */
 static bool may_be_unread(const struct pen_kind *kind, uint32_t value) {
   const struct pen_kind_op *op = &kind->op[kind->value[value].maker];
   const int outputs = pen_described_outputs(op->row->kind),

@@ -102,6 +102,16 @@ static struct sized_op size_op(struct pen_block_ops *e, const struct pen_kind_op
   return sized;
 }
 
+/* Notes what the last op has made of the op of the description, by the names that it has there. */
+static void note_outputs(struct pen_block_ops *e, const struct pen_kind_op *op) {
+  const struct pen_op *made = &e->graph->forward.op[e->graph->forward.count - 1];
+  const uint32_t *output = made->operand + pen_signature_of(made->kind)->input_count;
+  for (int n = 0; n < pen_described_outputs(op->row->kind); n++) {
+    e->graph->value[output[n]].name = pen_local_name(e->graph, op->from->output[n]);
+    e->value[op->first_output + (uint32_t)n] = output[n];
+  }
+}
+
 static void append_row(struct pen_block_ops *e, const struct sized_op *sized) {
   struct pen_graph *graph = e->graph;
   const struct pen_signature *signature = pen_signature_of(sized->kind);
@@ -109,8 +119,7 @@ static void append_row(struct pen_block_ops *e, const struct sized_op *sized) {
                      signature->dim_count);
   struct pen_op *made = &graph->forward.op[graph->forward.count - 1];
   memcpy(made->real, sized->real, sizeof made->real);
-  for (int n = 0; n < pen_described_outputs(sized->kind); n++)
-    e->value[sized->op->first_output + (uint32_t)n] = made->operand[signature->input_count + n];
+  note_outputs(e, sized->op);
 }
 
 static void append_attention(struct pen_block_ops *e, struct sized_op *sized) {
@@ -212,10 +221,7 @@ static void append_token_logp(struct pen_block_ops *e, const struct pen_kind_op 
     pen_append_forward(graph, PEN_OP_LOGP, name, (uint32_t[]){logits, targets},
                        (int64_t[]){rows, vocab, choices}, 3);
   }
-  const struct pen_op *made = &graph->forward.op[graph->forward.count - 1];
-  const int first = pen_signature_of(made->kind)->input_count;
-  for (int n = 0; n < pen_described_outputs(op->row->kind); n++)
-    e->value[op->first_output + (uint32_t)n] = made->operand[first + n];
+  note_outputs(e, op);
 }
 
 static void append_op(struct pen_block_ops *e, const struct pen_kind_op *op) {
