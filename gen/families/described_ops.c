@@ -18,6 +18,7 @@
 #include "gen/model/experts.h"
 #include "gen/model/op_signature.h"
 #include "gen/model/outputs.h"
+#include "gen/topology/experts.h"
 #include "gen/topology/message.h"
 #include "runtime/plan/plan.h"
 
@@ -137,22 +138,31 @@ static void append_attention(struct pen_block_ops *e, struct sized_op *sized) {
   memcpy(made->real, sized->real, sizeof made->real);
 }
 
-/* The counts of choices of a router whose weight has that name in the unit. */
-static uint32_t router_counts(struct pen_block_ops *e, const char *router) {
+enum { X, ROUTER, BIAS, GATE, UP, DOWN, ADDEND, READS }; /* of MOE */
+
+/* The counts of choices of the router of an op. Their name is that of its weight without the
+ * ending. */
+static uint32_t router_counts(struct pen_block_ops *e, const struct pen_kind_op *op) {
   static const char ending[] = ".weight";
+  const struct pen_kind *kind = e->block->kind;
+  const char *router = op->operand[ROUTER].weight;
   const size_t bytes = strlen(router), end = sizeof ending - 1;
   const char *name = pen_ends_in(router, ending, end)
                          ? pen_text("%s%.*s", e->prefix, (int)(bytes - end), router)
                          : pen_text("%s%s.counts", e->prefix, router);
+  if (pen_balances_steps(e->graph->topology) && pen_described_weight_find(kind->description, name))
+    pen_description_fail(kind->description, kind->from, op->from,
+                         "%s: with model.aux_scope = \"step\" no weight has that name, which the "
+                         "counts of the router have",
+                         name);
   return pen_graph_router_counts(e->graph, name);
 }
 
 /* Its sizes are settings (gen/topology/described_experts.h). */
 static void append_experts(struct pen_block_ops *e, const struct pen_kind_op *op) {
-  enum { X, ROUTER, BIAS, GATE, UP, DOWN, ADDEND, READS };
   uint32_t input[READS], counts = PEN_NONE;
   for (int k = 0; k < READS; k++) {
-    if (k == GATE) counts = router_counts(e, op->operand[ROUTER].weight);
+    if (k == GATE) counts = router_counts(e, op);
     input[k] = pen_input_value(e, op, k);
   }
   const struct pen_expert_weights weights = {input[ROUTER], input[BIAS], counts,
@@ -319,11 +329,12 @@ static void append_ops(struct pen_block_ops *e) {
 /* The values that ops of the block have made. */
 static void name_values(const struct pen_block_ops *e) {
   const struct pen_kind *kind = e->block->kind;
-  for (uint32_t v = 0; v < kind->value_count && e->graph->output_count; v++)
+  if (e->graph->topology->model_outputs.count == 0) return;
+  for (uint32_t v = 0; v < kind->value_count; v++)
     if (v != e->block->takes && e->value[v] != PEN_NONE)
       pen_output_made(e->graph, pen_text("%s%s", e->prefix, kind->value[v].name), e->value[v],
                       kind->value[v].of_samples);
-  for (uint32_t a = 0; a < kind->alias_count && e->graph->output_count; a++) {
+  for (uint32_t a = 0; a < kind->alias_count; a++) {
     const uint32_t v = kind->alias[a].value;
     if (v != e->block->takes && e->value[v] != PEN_NONE)
       pen_output_alias(e->graph, pen_text("%s%s", e->prefix, kind->alias[a].name),

@@ -43,7 +43,7 @@ static struct pen_op *op_at(const struct pen_graph *graph, size_t op) {
 }
 
 /* The op of that kind, from `first` on, whose first output is a value that one op alone reads, and
- * nothing after the step. */
+ * model.outputs does not name. */
 static int64_t maker_of(const struct pen_graph *graph, size_t first, int kind, uint32_t value) {
   int64_t maker = NOT_FOUND;
   int readers = 0;
@@ -53,7 +53,7 @@ static int64_t maker_of(const struct pen_graph *graph, size_t first, int kind, u
       maker = (int64_t)i;
     readers += pen_op_reads(op, value);
   }
-  return readers == 1 && !graph->value[value].is_result ? maker : NOT_FOUND;
+  return readers == 1 && !graph->value[value].is_named ? maker : NOT_FOUND;
 }
 
 /* Finds the ops of a fusion, which has the reader. */

@@ -42,7 +42,8 @@ struct pen_value {
   uint32_t copy;     /* of a weight: its copy in the dtype of the ops; PEN_NONE: it has none yet */
   bool needs_gradient;
   bool is_given;             /* by a block to the next block */
-  bool is_result;            /* kept to the end of the step (outputs.h) */
+  bool is_named;             /* by model.outputs (outputs.h) */
+  bool is_result;            /* and kept to the end of the step */
   bool of_samples;           /* and has no tokens: a row of each sample */
   uint8_t place[PEN_GROUPS]; /* enum pen_value_place. PARTIAL among data ranks: the gradient of one
                                 microbatch, which they read */

@@ -18,8 +18,10 @@ void pen_outputs_start(struct pen_graph *graph) {
 }
 
 void pen_output_made(struct pen_graph *graph, const char *name, uint32_t value, bool of_samples) {
-  for (uint32_t n = 0; n < graph->output_count; n++)
+  for (uint32_t n = 0; n < graph->topology->model_outputs.count; n++)
     if (strcmp(graph->topology->model_outputs.value[n], name) == 0) {
+      graph->value[value].is_named = true;
+      if (n >= graph->output_count) continue;
       graph->outputs[n] = value;
       graph->value[value].is_result = true;
       graph->value[value].of_samples = of_samples;

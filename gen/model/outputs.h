@@ -12,8 +12,8 @@ struct pen_graph; /* gen/model/graph.h */
 void pen_outputs_start(struct pen_graph *graph);
 
 /* Says that a value of the forward has that name: the prefix of a description's unit, and the name
- * in its kind; and whether it is of samples, not of tokens. Its memory is kept if model.outputs has
- * the name. */
+ * in its kind; and whether it is of samples, not of tokens. If model.outputs has the name, each
+ * profile computes it by itself (fuse.c), and a step with losses keeps its memory. */
 void pen_output_made(struct pen_graph *graph, const char *name, uint32_t value, bool of_samples);
 
 /* Fails (78) if model.outputs has the name of a value that is computed as that of another name. */

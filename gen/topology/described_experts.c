@@ -110,7 +110,7 @@ static void compare(const struct block_of_experts *first, const struct block_of_
                  {"sigmoid", one->is_sigmoid, other->is_sigmoid},
                  {"groups", (double)one->groups, (double)other->groups},
                  {"best_groups", (double)one->best_groups, (double)other->best_groups},
-                 {"scale", one->scale, other->scale},
+                 {"scale", one->scale > 0 ? one->scale : 1, other->scale > 0 ? other->scale : 1},
                  {"bias", one->has_bias, other->has_bias}};
   for (size_t n = 0; n < sizeof numbers / sizeof *numbers; n++)
     if (numbers[n].one < numbers[n].other || numbers[n].one > numbers[n].other)

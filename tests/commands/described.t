@@ -218,6 +218,7 @@ ok "extents of 1, and a row of several dims" check "$scratch/dims.json" "$scratc
 is "there are as many tokens as rows of such a table" "$(plan -s model.description="$scratch/dims.json" | sed -n 's/.*\.vocab = \([0-9]*\),.*/\1/p')" 97
 nano=$scratch/nano_described.cfg
 ok "any part of a value may be kept" "$gen" --check -s 'model.outputs=["layers.1.q","layers.1.v","layers.1.second"]' "$scratch/parts_described.cfg"
+ok "and what cuda would multiply with others" "$gen" --check -s 'model.outputs=["model.layers.2.qr","model.layers.2.g"]' -s cluster.device=cuda "$scratch/llama_described.cfg"
 ok "sequences of one token, whose tokens have one row of a table" "$gen" --check -s model.sequence=1 "$scratch/parts_described.cfg"
 attends='s|\["LINEAR", \["first", "\.topic|["ATTENTION", ["first", "first", "first"], {"heads": 2, "kv_heads": 2, "head_dim": 12}, ["seen"]],\n      ["LINEAR", ["seen", ".topic|'
 sed "$attends" "$models/losses.json" >"$scratch/attends.json"
