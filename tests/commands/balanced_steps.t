@@ -110,6 +110,7 @@ refused() { # TEXT SETTING...
 }
 refused "at most 16777216 tokens a step, up to which choices are counted exactly, not 20480000" -s pipeline.microbatches=40000 -s batch.microbatch=16 \
   -s data_parallel.replicas=2 -s expert_parallel.rows=256
+refused "not 33554432" -s batch.microbatch=64 -s shapes.sequence=[8] -s shapes.microbatches=[65536]
 refused "none ends in \"mlp.gate\"" -s model.frozen=[mlp.gate]
 refused "no name has the ending" -s "optimizer.groups=[mlp.gate: rate=2]"
 finish
