@@ -102,6 +102,17 @@ is "a rank is lost" "$?" 0
 is "its state was in memory" "$(grep -c '"event":"restart".*"source":"memory"' "$scratch/lost.log")" 1
 for file in model optimizer; do ok "the bits of $file" cmp "$scratch/whole.ckpt/latest/$file.safetensors" "$scratch/lost.ckpt/latest/$file.safetensors"; done
 
+# ---- weights of a file on two hosts, which compare what they read ----
+hosts_name="two hosts begin with weights of a file"
+if test -n "$OFI_ARCHIVES" && sh "$top_srcdir/tests/support/hosts.sh" 2 true; then
+  make_secret "$scratch/secret"
+  build hosts "$scratch/qwen3_moe.cfg" $step -s pipeline.ranks=2 -s cluster.bind=none -s cluster.hosts=[host1,host2] -s cluster.port=$((20000 + $$ % 12000))
+  ok "$hosts_name" on_hosts 2 hosts train --init "$scratch/whole.ckpt/latest/model.safetensors" --data "$scratch/data.bin" --steps 1 --quiet --log "$scratch/hosts.log"
+  ok "which have no choices" uniform "$(aux "$scratch/hosts.log" 1)"
+else
+  skip "$hosts_name" "no libfabric, or no network namespaces here"
+fi
+
 # ---- what is refused ----
 refused() { # TEXT SETTING...
   refused_text=$1
