@@ -182,8 +182,7 @@ static void check_counts(const struct pen_topology *t) {
   const bool updates = t->trains && t->model_bias_update > 0;
   double most = step_tokens(t, t->model_sequence, t->pipeline_microbatches);
   for (size_t i = 0; i < t->shapes_sequence.count; i++)
-    most = fmax(most,
-                step_tokens(t, t->shapes_sequence.value[i], t->shapes_microbatches.value[i]));
+    most = fmax(most, step_tokens(t, t->shapes_sequence.value[i], t->shapes_microbatches.value[i]));
   if ((updates || pen_balances_steps(t)) && most > limit)
     pen_topology_fail(t, updates ? "model.bias_update" : "model.aux_scope",
                       "%s with at most %.0f tokens a step, up to which choices are counted "
