@@ -135,7 +135,14 @@ static uint32_t router_counts(struct pen_block_ops *e, const char *router) {
   const char *name = pen_ends_in(router, ending, end)
                          ? pen_text("%s%.*s", e->prefix, (int)(bytes - end), router)
                          : pen_text("%s%s.counts", e->prefix, router);
-  return pen_graph_router_counts(e->graph, name);
+  const uint32_t counts = pen_graph_router_counts(e->graph, name);
+  const struct pen_description *d = e->block->kind->description;
+  if (counts != PEN_NONE && pen_described_weight_find(d, name))
+    pen_topology_fail(e->graph->topology, "model.aux_scope",
+                      "not \"step\", with %s: its weight %s has the name of a router's counts of "
+                      "choices",
+                      d->path, name);
+  return counts;
 }
 
 /* Its sizes are settings (gen/topology/described_experts.h). */
