@@ -11,6 +11,7 @@
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
 #include "gen/families/described_inputs.h"
+#include "gen/families/described_operands.h"
 #include "gen/families/language.h"
 #include "gen/model/append.h"
 #include "gen/model/builder.h"
@@ -19,17 +20,6 @@
 #include "gen/model/outputs.h"
 #include "gen/topology/message.h"
 #include "runtime/plan/plan.h"
-
-/* A block while its ops are appended. */
-struct block_ops {
-  struct pen_graph *graph;
-  const struct pen_kind_block *block;
-  const char *prefix; /* of the names of its weights */
-  uint32_t *value;    /* [value of the kind]: of the graph */
-  uint32_t
-      *other;    /* [value of the kind]: the same in the other dtype; PEN_NONE: none reads it so */
-  uint32_t loss; /* the sum of the losses so far; PEN_NONE: there is none */
-};
 
 /* An op with what it reads, and its dims in this step. */
 struct sized_op {
@@ -40,142 +30,10 @@ struct sized_op {
   double real[PEN_REALS_MAX];
 };
 
-/* To an op of samples they are sequences of one token. */
-static struct pen_step_sizes sizes_of(const struct pen_graph *graph, bool of_samples) {
-  const struct pen_topology *t = graph->topology;
-  const int64_t sequences = graph->rows / t->sequence;
-  if (of_samples) return (struct pen_step_sizes){sequences, 1, sequences, 1, t->batch_loss_group};
-  return (struct pen_step_sizes){sequences, t->sequence, graph->rows, t->model_sequence,
-                                 t->batch_loss_group * t->sequence};
-}
-
-/* ---- operands ---- */
-
-/* A stack of experts, or the bias of their router, begins as the description says. */
-static uint32_t experts_weight(struct block_ops *e, const struct pen_described_weight *weight,
-                               const char *name, bool is_stack) {
-  const uint32_t value = is_stack ? pen_graph_stack(e->graph, name, (int64_t)weight->dim[1],
-                                                    (int64_t)weight->dim[2], weight->deviation)
-                                  : pen_graph_router_bias(e->graph, name);
-  struct pen_weight *made = &e->graph->weight[e->graph->value[value].weight];
-  made->initial = weight->initial;
-  made->deviation = weight->deviation;
-  return value;
-}
-
-/* As operand k of an op reads it. */
-static uint32_t weight_value(struct block_ops *e, const struct pen_kind_op *op, int k) {
-  const struct pen_description *d = e->block->kind->description;
-  const int extents = pen_signature_of(op->row->kind)->operand[k].extent_count;
-  const char *name = pen_text("%s%s", e->prefix, op->operand[k].weight);
-  const struct pen_described_weight *weight = pen_described_weight_find(d, name);
-  const bool is_other_name = weight->tied && strcmp(weight->tied, name) == 0,
-             is_of_experts = op->row->appended == PEN_APPENDED_EXPERTS && extents != 2;
-  const char *tensor = is_other_name ? weight->name : name;
-  const uint32_t known = pen_weight_of_block(e->graph, tensor);
-  if (known != PEN_NONE) return known;
-  uint64_t dim[PEN_OPERAND_EXTENTS];
-  pen_described_weight_view(weight, extents, dim);
-  const int64_t rows = (int64_t)dim[0], columns = (int64_t)dim[1];
-  const uint32_t value = is_of_experts   ? experts_weight(e, weight, tensor, extents == 3)
-                         : is_other_name ? pen_graph_tied_weight(e->graph, tensor, rows, columns)
-                                         : pen_graph_weight(e->graph, tensor, rows, columns,
-                                                            weight->initial, weight->deviation);
-  struct pen_weight *made = &e->graph->weight[e->graph->value[value].weight];
-  if (weight->dim_count != (uint32_t)extents) {
-    made->file_dim_count = weight->dim_count;
-    memcpy(made->file_dim, weight->dim, sizeof made->file_dim);
-  }
-  return value;
-}
-
-/* A table is computed once at start, for all ops with the same one. */
-static uint32_t constant_value(struct block_ops *e, uint32_t index) {
-  struct pen_graph *graph = e->graph;
-  const struct pen_kind_op *op = &e->block->kind->op[e->block->kind->value[index].maker];
-  const struct pen_step_sizes sizes = sizes_of(graph, false);
-  int64_t dim[PEN_DIMS_MAX];
-  double real[PEN_REALS_MAX];
-  if (pen_row_dims(op->row, op->from, NULL, &sizes, dim, real))
-    pen_stop(PEN_EXIT_INTERNAL, "model: a table of %s has no dims", e->block->kind->from->name);
-  for (size_t i = 0; i < graph->start.count; i++) {
-    const struct pen_op *known = &graph->start.op[i];
-    if (known->kind == op->row->kind && memcmp(known->dim, dim, sizeof dim) == 0 &&
-        memcmp(known->real, real, sizeof real) == 0)
-      return known->operand[0];
-  }
-  const char *name = pen_text("rope_table(%.17g", real[0]);
-  for (int n = 1; n < PEN_REALS_MAX; n++) name = pen_text("%s,%.17g", name, real[n]);
-  struct pen_op *made = pen_append_with_outputs(graph, &graph->start, op->row->kind,
-                                                pen_text("%s,%lld)", name, (long long)dim[1]), NULL,
-                                                dim, PEN_DIMS_MAX, PEN_ROLE_CONSTANT);
-  memcpy(made->real, real, sizeof made->real);
-  return made->operand[0];
-}
-
-/* Where each token's document starts: of an op that does not say it, only over a cache. */
-static uint32_t starts_value(struct block_ops *e, const struct pen_kind_op *op, bool given) {
-  const struct pen_topology *t = e->graph->topology;
-  if (!given && t->batch_packed)
-    pen_description_fail(e->block->kind->description, e->block->kind->from, op->from,
-                         "operand starts is missing, with batch.packed = true");
-  return given || t->cached_prompts > 0 ? pen_language_starts_of(e->graph) : PEN_NONE;
-}
-
-static uint32_t data_value(struct block_ops *e, const struct pen_kind_operand *operand) {
-  return pen_graph_data(e->graph,
-                        pen_described_declared(e->block->kind->description, operand->input,
-                                               (enum pen_input_use)operand->use));
-}
-
-/* Whether all tokens have one row of a table of positions, wherever documents start. */
-static bool has_one_row(const struct pen_kind_op *op) {
-  for (size_t a = 0; a < op->from->attribute_count; a++)
-    if (op->row->kind == PEN_OP_POSITION && strcmp(op->from->attribute[a].name, "sequence") == 0)
-      return true;
-  return false;
-}
-
-static uint32_t value_as(struct block_ops *e, uint32_t index, uint8_t wanted) {
-  struct pen_graph *graph = e->graph;
-  const uint32_t value = e->value[index];
-  if (graph->value[value].dtype == wanted) return value;
-  if (e->other[index] == PEN_NONE)
-    e->other[index] = pen_append_forward(
-        graph, wanted == PEN_F32 ? PEN_OP_TO_F32 : PEN_OP_TO_BF16,
-        pen_text("%s.%s", e->block->kind->value[index].name, pen_dtype_text(wanted)), &value,
-        (int64_t[]){(int64_t)graph->value[value].elements}, 1);
-  return e->other[index];
-}
-
-/* In the dtype of the op: f32 near the losses, else that of the model. */
-static uint32_t value_as_read(struct block_ops *e, const struct pen_kind_op *op, int k) {
-  const uint32_t index = op->operand[k].value;
-  return pen_signature_of(op->row->kind)->operand[k].of_op
-             ? value_as(e, index, op->in_f32 ? PEN_F32 : e->graph->dtype)
-             : e->value[index];
-}
-
-static uint32_t input_value(struct block_ops *e, const struct pen_kind_op *op, int k) {
-  const struct pen_kind_operand *operand = &op->operand[k];
-  const bool given = operand->source != PEN_OPERAND_ABSENT;
-  if (strcmp(pen_signature_of(op->row->kind)->operand[k].name, "starts") == 0)
-    return has_one_row(op) ? PEN_NONE : starts_value(e, op, given);
-  switch (operand->source) {
-    case PEN_OPERAND_VALUE: return value_as_read(e, op, k);
-    case PEN_OPERAND_CONSTANT: return constant_value(e, operand->value);
-    case PEN_OPERAND_WEIGHT: return weight_value(e, op, k);
-    case PEN_OPERAND_INPUT: return data_value(e, operand);
-    case PEN_OPERAND_SHARE: return pen_share_of(e->graph, data_value(e, operand));
-    case PEN_OPERAND_NAMED_SHARE: return pen_op_share(e->graph, operand->input);
-    default: return PEN_NONE;
-  }
-}
-
 /* ---- ops ---- */
 
 /* An op of whole sequences that does not say where documents start reads across them. */
-static void check_documents(const struct block_ops *e, const struct pen_kind_op *op) {
+static void check_documents(const struct pen_block_ops *e, const struct pen_kind_op *op) {
   const struct pen_signature *signature = pen_signature_of(op->row->kind);
   if (e->graph->topology->batch_packed && pen_signature_dim(signature, "batch") >= 0 &&
       pen_signature_operand(signature, "starts") < 0)
@@ -189,7 +47,7 @@ static struct pen_read_shape shape_of(const struct pen_graph *graph, uint32_t va
   if (graph->value[value].role != PEN_ROLE_WEIGHT) return shape;
   const struct pen_weight *weight = &graph->weight[graph->value[value].weight];
   shape.dim_count = weight->dim_count;
-  memcpy(shape.dim, weight->dim, sizeof shape.dim);
+  memcpy(shape.dim, weight->dim, sizeof weight->dim);
   return shape;
 }
 
@@ -198,11 +56,11 @@ static int64_t *dim_of(struct sized_op *sized, const char *name) {
 }
 
 /* A sequence has no more tokens than a table of positions. With `sequence` 1 a run is of one. */
-static void check_positions(const struct block_ops *e, struct sized_op *sized) {
+static void check_positions(const struct pen_block_ops *e, struct sized_op *sized) {
   const struct pen_topology *t = e->graph->topology;
   const struct pen_kind *kind = e->block->kind;
   const int64_t rows = *dim_of(sized, "positions") - *dim_of(sized, "offset");
-  if (has_one_row(sized->op)) {
+  if (pen_has_one_row(sized->op)) {
     if (*dim_of(sized, "sequence") != 1 || rows < 1 ||
         sized->op->operand[2].source != PEN_OPERAND_ABSENT)
       pen_description_fail(kind->description, kind->from, sized->op->from,
@@ -216,7 +74,7 @@ static void check_positions(const struct block_ops *e, struct sized_op *sized) {
 }
 
 /* A sequence has the tokens that an op selects. */
-static void check_selection(const struct block_ops *e, struct sized_op *sized) {
+static void check_selection(const struct pen_block_ops *e, struct sized_op *sized) {
   const struct pen_topology *t = e->graph->topology;
   const int64_t first = *dim_of(sized, "first"),
                 past = *dim_of(sized, "tokens") + (first > 0 ? first : 0);
@@ -225,16 +83,16 @@ static void check_selection(const struct block_ops *e, struct sized_op *sized) {
                       (long long)past, e->block->kind->description->path);
 }
 
-static struct sized_op size_op(struct block_ops *e, const struct pen_kind_op *op) {
+static struct sized_op size_op(struct pen_block_ops *e, const struct pen_kind_op *op) {
   const struct pen_kind *kind = e->block->kind;
   struct sized_op sized = {.op = op, .kind = op->row->kind};
   struct pen_read_shape read[PEN_OPERANDS_MAX] = {{0}};
   check_documents(e, op);
   for (int k = 0; k < pen_signature_of(op->row->kind)->input_count; k++) {
-    sized.input[k] = input_value(e, op, k);
+    sized.input[k] = pen_input_value(e, op, k);
     read[k] = shape_of(e->graph, sized.input[k]);
   }
-  const struct pen_step_sizes sizes = sizes_of(e->graph, op->of_samples);
+  const struct pen_step_sizes sizes = pen_step_sizes_of(e->graph, op->of_samples);
   const char *wrong = pen_row_dims(op->row, op->from, read, &sizes, sized.dim, sized.real);
   if (wrong) pen_description_fail(kind->description, kind->from, op->from, "%s", wrong);
   if (op->row->appended == PEN_APPENDED_POINTWISE)
@@ -244,7 +102,7 @@ static struct sized_op size_op(struct block_ops *e, const struct pen_kind_op *op
   return sized;
 }
 
-static void append_row(struct block_ops *e, const struct sized_op *sized) {
+static void append_row(struct pen_block_ops *e, const struct sized_op *sized) {
   struct pen_graph *graph = e->graph;
   const struct pen_signature *signature = pen_signature_of(sized->kind);
   pen_append_forward(graph, sized->kind, sized->op->from->output[0], sized->input, sized->dim,
@@ -255,7 +113,7 @@ static void append_row(struct block_ops *e, const struct sized_op *sized) {
     e->value[sized->op->first_output + (uint32_t)n] = made->operand[signature->input_count + n];
 }
 
-static void append_attention(struct block_ops *e, struct sized_op *sized) {
+static void append_attention(struct pen_block_ops *e, struct sized_op *sized) {
   const uint32_t *input = sized->input;
   if (sized->op->of_samples) { /* no text has them, and so no cache */
     *dim_of(sized, "window") = *dim_of(sized, "sequence");
@@ -271,22 +129,29 @@ static void append_attention(struct block_ops *e, struct sized_op *sized) {
 }
 
 /* The counts of choices of a router whose weight has that name in the unit. */
-static uint32_t router_counts(struct block_ops *e, const char *router) {
+static uint32_t router_counts(struct pen_block_ops *e, const char *router) {
   static const char ending[] = ".weight";
   const size_t bytes = strlen(router), end = sizeof ending - 1;
   const char *name = pen_ends_in(router, ending, end)
                          ? pen_text("%s%.*s", e->prefix, (int)(bytes - end), router)
                          : pen_text("%s%s.counts", e->prefix, router);
-  return pen_graph_router_counts(e->graph, name);
+  const uint32_t counts = pen_graph_router_counts(e->graph, name);
+  const struct pen_description *d = e->block->kind->description;
+  if (counts != PEN_NONE && pen_described_weight_find(d, name))
+    pen_topology_fail(e->graph->topology, "model.aux_scope",
+                      "not \"step\", with %s: its weight %s has the name of a router's counts of "
+                      "choices",
+                      d->path, name);
+  return counts;
 }
 
 /* Its sizes are settings (gen/topology/described_experts.h). */
-static void append_experts(struct block_ops *e, const struct pen_kind_op *op) {
+static void append_experts(struct pen_block_ops *e, const struct pen_kind_op *op) {
   enum { X, ROUTER, BIAS, GATE, UP, DOWN, ADDEND, READS };
   uint32_t input[READS], counts = PEN_NONE;
   for (int k = 0; k < READS; k++) {
     if (k == GATE) counts = router_counts(e, op->operand[ROUTER].weight);
-    input[k] = input_value(e, op, k);
+    input[k] = pen_input_value(e, op, k);
   }
   const struct pen_expert_weights weights = {input[ROUTER], input[BIAS], counts,
                                              input[GATE],   input[UP],   input[DOWN]};
@@ -295,7 +160,7 @@ static void append_experts(struct block_ops *e, const struct pen_kind_op *op) {
 }
 
 /* One of the losses that have shares of their own; the last op is the last of them. */
-static void append_loss(struct block_ops *e, struct sized_op *sized) {
+static void append_loss(struct pen_block_ops *e, struct sized_op *sized) {
   const struct pen_kind *kind = e->block->kind;
   const struct pen_signature *signature = pen_signature_of(sized->kind);
   const uint32_t share = sized->input[pen_signature_operand(signature, "share")];
@@ -325,7 +190,7 @@ static const struct pen_kind_op *logp_of(const struct pen_kind_block *block,
 }
 
 /* The LINEAR with which a LOGP is one op by model.loss_rows; null: with none. */
-static const struct pen_kind_op *product_of(const struct block_ops *e,
+static const struct pen_kind_op *product_of(const struct pen_block_ops *e,
                                             const struct pen_kind_op *logp) {
   const struct pen_kind *kind = e->block->kind;
   const struct pen_kind_operand *logits = &logp->operand[0];
@@ -337,11 +202,11 @@ static const struct pen_kind_op *product_of(const struct block_ops *e,
 }
 
 /* LOGP, or TOKEN_LOGP, of the product of x and the weight: by chunks with model.loss_rows. */
-static void append_token_logp(struct block_ops *e, const struct pen_kind_op *op, uint32_t x,
+static void append_token_logp(struct pen_block_ops *e, const struct pen_kind_op *op, uint32_t x,
                               uint32_t weight, uint32_t targets) {
   struct pen_graph *graph = e->graph;
   const struct pen_weight *shape = &graph->weight[graph->value[weight].weight];
-  const int64_t rows = sizes_of(graph, op->of_samples).rows,
+  const int64_t rows = pen_step_sizes_of(graph, op->of_samples).rows,
                 chunk = op->of_samples ? 0 : pen_language_chunk(graph),
                 width = (int64_t)shape->dim[1], vocab = (int64_t)shape->dim[0],
                 choices = (int64_t)graph->value[targets].elements / rows;
@@ -360,15 +225,15 @@ static void append_token_logp(struct block_ops *e, const struct pen_kind_op *op,
     e->value[op->first_output + (uint32_t)n] = made->operand[first + n];
 }
 
-static void append_op(struct block_ops *e, const struct pen_kind_op *op) {
+static void append_op(struct pen_block_ops *e, const struct pen_kind_op *op) {
   const struct pen_kind_op *product = product_of(e, op);
   if (product) {
-    append_token_logp(e, op, input_value(e, product, 0), input_value(e, product, 1),
-                      input_value(e, op, 1));
+    append_token_logp(e, op, pen_input_value(e, product, 0), pen_input_value(e, product, 1),
+                      pen_input_value(e, op, 1));
     return;
   }
   if (pen_language_chunk(e->graph) > 0 && logp_of(e->block, op)) {
-    input_value(e, op, 1); /* the weights are in the order of the ops */
+    pen_input_value(e, op, 1); /* the weights are in the order of the ops */
     return;
   }
   if (op->row->appended == PEN_APPENDED_EXPERTS) {
@@ -390,7 +255,7 @@ static void append_op(struct block_ops *e, const struct pen_kind_op *op) {
 
 /* Whether the block ends the model with the logits and their cross-entropy: with losses that have
  * shares only in the profiles that read texts. */
-static bool ends_with_logits(const struct block_ops *e) {
+static bool ends_with_logits(const struct pen_block_ops *e) {
   const struct pen_kind *kind = e->block->kind;
   const struct pen_topology *t = e->graph->topology;
   const bool has_product = kind->product != PEN_NONE && kind->product >= e->block->first &&
@@ -398,20 +263,20 @@ static bool ends_with_logits(const struct block_ops *e) {
   return has_product && (kind->head != PEN_NONE || t->generates || t->scores);
 }
 
-static uint32_t targets_value(struct block_ops *e) {
+static uint32_t targets_value(struct pen_block_ops *e) {
   const struct pen_kind *kind = e->block->kind;
-  return kind->head != PEN_NONE ? input_value(e, &kind->op[kind->op_count - 1], 1)
+  return kind->head != PEN_NONE ? pen_input_value(e, &kind->op[kind->op_count - 1], 1)
                                 : pen_graph_data(e->graph, &pen_described_text_targets);
 }
 
 /* The ops that end the model, from the product of the logits on. */
-static void append_head(struct block_ops *e) {
+static void append_head(struct pen_block_ops *e) {
   struct pen_graph *graph = e->graph;
   const struct pen_kind *kind = e->block->kind;
   const struct pen_kind_op *product = &kind->op[kind->product], *logits = &kind->op[kind->logits];
-  uint32_t x = input_value(e, product, 0);
+  uint32_t x = pen_input_value(e, product, 0);
   if (graph->topology->generates) x = pen_op_last_tokens(graph, x, targets_value(e));
-  const uint32_t weight = input_value(e, product, 1);
+  const uint32_t weight = pen_input_value(e, product, 1);
   if (product == logits && pen_language_chunk(graph) > 0) {
     pen_op_head_loss(graph, x, weight, targets_value(e), pen_language_chunk(graph));
     return;
@@ -426,19 +291,19 @@ static void append_head(struct block_ops *e) {
 
 /* Adds the weights of a block in the order of its ops. The weight that the embedding has, too,
  * comes after all other weights of a stage. */
-static void add_weights(struct block_ops *e, const struct pen_description *d) {
+static void add_weights(struct pen_block_ops *e, const struct pen_description *d) {
   for (uint32_t i = e->block->first; i < e->block->past; i++)
     for (int k = 0; k < PEN_OPERANDS_MAX; k++) {
       const struct pen_kind_op *op = &e->block->kind->op[i];
       if (op->operand[k].source == PEN_OPERAND_WEIGHT &&
           (!d->tied ||
            strcmp(pen_text("%s%s", e->prefix, op->operand[k].weight), d->tied->tied) != 0))
-        weight_value(e, op, k);
+        pen_weight_value(e, op, k);
     }
 }
 
 /* The ops of the block, and in the last block what ends the model. */
-static void append_ops(struct block_ops *e) {
+static void append_ops(struct pen_block_ops *e) {
   const struct pen_kind *kind = e->block->kind;
   const bool ends = ends_with_logits(e), has_all = !kind->needed || !ends;
   for (uint32_t i = e->block->first; i < e->block->past; i++) {
@@ -453,7 +318,7 @@ static void append_ops(struct block_ops *e) {
 }
 
 /* The values that ops of the block have made. */
-static void name_values(const struct block_ops *e) {
+static void name_values(const struct pen_block_ops *e) {
   const struct pen_kind *kind = e->block->kind;
   for (uint32_t v = 0; v < kind->value_count && e->graph->output_count; v++)
     if (v != e->block->takes && e->value[v] != PEN_NONE)
@@ -472,12 +337,12 @@ uint32_t pen_described_emit(struct pen_graph *graph, uint32_t layer, uint32_t x)
   const struct pen_model_block *of = &graph->stages->block[graph->block];
   const struct pen_kind_block *block = (const struct pen_kind_block *)(const void *)of->kind;
   const struct pen_kind *kind = block->kind;
-  struct block_ops e = {.graph = graph,
-                        .block = block,
-                        .prefix = of->prefix,
-                        .value = pen_new(kind->value_count, sizeof *e.value),
-                        .other = pen_new(kind->value_count, sizeof *e.other),
-                        .loss = PEN_NONE};
+  struct pen_block_ops e = {.graph = graph,
+                            .block = block,
+                            .prefix = of->prefix,
+                            .value = pen_new(kind->value_count, sizeof *e.value),
+                            .other = pen_new(kind->value_count, sizeof *e.other),
+                            .loss = PEN_NONE};
   for (uint32_t v = 0; v < kind->value_count; v++) e.value[v] = e.other[v] = PEN_NONE;
   if (block->passes) x = pen_op_scale(graph, "taken", x, 1.0); /* whose gradients are two tensors */
   if (block->takes != PEN_NONE) e.value[block->takes] = x;
@@ -487,7 +352,7 @@ uint32_t pen_described_emit(struct pen_graph *graph, uint32_t layer, uint32_t x)
   append_ops(&e);
   name_values(&e);
   const uint32_t given =
-      block->gives == PEN_NONE ? PEN_NONE : value_as(&e, block->gives, graph->dtype);
+      block->gives == PEN_NONE ? PEN_NONE : pen_value_as(&e, block->gives, graph->dtype);
   pen_free(e.value);
   pen_free(e.other);
   return given;

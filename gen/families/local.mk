@@ -8,6 +8,8 @@ libgen_a_SOURCES += \
   %reldir%/described_inputs.h \
   %reldir%/described_kind.c \
   %reldir%/described_kind.h \
+  %reldir%/described_operands.c \
+  %reldir%/described_operands.h \
   %reldir%/described_ops.c \
   %reldir%/described_ops.h \
   %reldir%/described_pointwise.c \

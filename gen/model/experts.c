@@ -36,13 +36,13 @@ uint32_t pen_graph_stack(struct pen_graph *graph, const char *name, int64_t rows
   return pen_add_weight(graph, &weight, pen_text("%s.grad", name));
 }
 
-uint32_t pen_graph_router_bias(struct pen_graph *graph, const char *name) {
+/* A number for each expert, which an optimizer of its own updates; 0: none does. */
+static uint32_t numbers_of_experts(struct pen_graph *graph, const char *name, int optimizer) {
   const uint64_t experts = (uint64_t)graph->topology->model_experts;
-  const bool updates = graph->topology->model_bias_update > 0;
   const struct pen_weight weight = {.name = name,
                                     .tensor = name,
-                                    .frozen = !updates,
-                                    .optimizer = updates ? PEN_OPTIMIZER_BALANCE : 0,
+                                    .frozen = optimizer == 0,
+                                    .optimizer = (uint8_t)optimizer,
                                     .split_count = 1,
                                     .dim_count = 1,
                                     .dim = {experts},
@@ -53,20 +53,14 @@ uint32_t pen_graph_router_bias(struct pen_graph *graph, const char *name) {
   return pen_add_weight(graph, &weight, pen_text("%s.grad", name));
 }
 
+uint32_t pen_graph_router_bias(struct pen_graph *graph, const char *name) {
+  return numbers_of_experts(graph, name,
+                            graph->topology->model_bias_update > 0 ? PEN_OPTIMIZER_BALANCE : 0);
+}
+
 uint32_t pen_graph_router_counts(struct pen_graph *graph, const char *router) {
-  const uint64_t experts = (uint64_t)graph->topology->model_experts;
-  const struct pen_weight weight = {.name = router,
-                                    .tensor = router,
-                                    .optimizer = PEN_OPTIMIZER_CHOICES,
-                                    .split_count = 1,
-                                    .dim_count = 1,
-                                    .dim = {experts},
-                                    .tensor_dim = {experts},
-                                    .run_count = experts,
-                                    .run_stride = experts,
-                                    .initial = PEN_INITIAL_ZEROS};
   return pen_balances_steps(graph->topology)
-             ? pen_add_weight(graph, &weight, pen_text("%s.grad", router))
+             ? numbers_of_experts(graph, router, PEN_OPTIMIZER_CHOICES)
              : PEN_NONE;
 }
 

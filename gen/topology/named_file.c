@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "gen/base/arena.h"
+#include "gen/topology/message.h"
 #include "gen/topology/settings.h"
 #include "gen/topology/topology.h"
 
@@ -13,6 +14,7 @@ const char *pen_named_file_path(const struct pen_topology *t, const char *settin
                                 const char *named) {
   const char *by = t->origin[pen_setting_find_path(setting) - pen_settings].file;
   const char *slash = by ? strrchr(by, '/') : NULL;
+  if (!*named) pen_topology_fail(t, setting, "the name of a file");
   return *named == '/' || !slash ? named : pen_text("%.*s%s", (int)(slash - by) + 1, by, named);
 }
 

@@ -14,6 +14,18 @@ enum { WORDS = 2 /* serve FD */ };
 
 static int descriptor = -1;
 
+/* Options that only print end the command, for which a library would wait. */
+static void refuse_printing(char *const *words) {
+  static const char *const printing[] = {"--help", "-h", "--version", "-V"};
+  for (; *words != NULL; words++) {
+    for (size_t i = 0; i < sizeof printing / sizeof *printing; i++) {
+      if (strcmp(*words, printing[i]) == 0) {
+        pen_fail(PEN_EXIT_USAGE, "%s: not with a library", *words);
+      }
+    }
+  }
+}
+
 struct pen_mailbox *pen_mailbox_take(int *argc, char ***argv) {
   char **words = *argv, *end;
   struct stat status;
@@ -34,6 +46,7 @@ struct pen_mailbox *pen_mailbox_take(int *argc, char ***argv) {
   }
   pen_check(fcntl(descriptor, F_SETFD, FD_CLOEXEC) == 0, "cannot keep the mailbox to this process");
   pen_check_write_to(mailbox->message);
+  refuse_printing(words + 1 + WORDS);
   words[WORDS] = words[0];
   *argc -= WORDS;
   *argv += WORDS;

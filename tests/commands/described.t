@@ -233,5 +233,6 @@ fails "no description" 78 "model.description: missing; family described needs it
 fails "a description of another family" 78 'none, but with model.family = "described"' "$gen" --check -s model.description="$models/nano.json" "$scratch/llama.cfg"
 fails "documents that an op does not know" 78 "bert.json: unit layer, op 3, ATTENTION_FULL (bert.py:30): it has no operand starts, with batch.packed = true" "$gen" --check -s batch.packed=true "$scratch/bert_described.cfg"
 fails "a score of tokens that see later ones" 64 "score: this binary's model reads more than texts have: unit layer, op 3, ATTENTION_FULL (bert.py:30): later tokens" "$scratch/bert_one" score --data "$scratch/data.bin" --checkpoint "$scratch/bert_one.ckpt" --output -
+fails "no name of a file" 78 'model.description = : the name of a file' "$gen" --check -s model.description= "$nano"
 fails "no such file" 66 "none.json: " "$gen" --check -s model.description=none.json "$nano"
 finish

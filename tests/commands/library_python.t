@@ -45,6 +45,8 @@ def numbers(found):
     return found
 
 refused(lambda: penstock.open("libpenstock-mine.so", options=["--steps", "3"]))
+refused(lambda: penstock.open("libpenstock-mine.so", options=["--help"]))
+refused(lambda: penstock.open("libpenstock-mine.so", options=["--init", "a\0b"]))
 with penstock.open("libpenstock-mine.so", seed=7) as run:
     run.load("loop")
     loaded = numbers(run.evaluate(windows))
@@ -130,6 +132,8 @@ END
 "$python" -u -W ignore calls.py >found 2>&1
 is "calls end" $? 0
 is "with their results" "$(sed 's/process [0-9]*/process P/; s/memory: .*/memory: .../; s/none.so: .*/none.so: .../' found)" "64 penstock: --steps: not with a library, whose caller gives each step's samples
+64 penstock: --help: not with a library
+64 penstock: open: 'a\\x00b': a text without a byte of 0
 65 penstock: samples: input tokens: 2 samples, and a step reads 4
 0.5
 65 penstock: samples: input tokens: it is BF16 [32], and I32 or I64 [samples, 16] is wanted

@@ -131,6 +131,14 @@ def _whole(call, **numbers):
             raise Error(64, "penstock: %s: %s %d: a number from 0 on" % (call, name, number))
 
 
+def _word(call: str, text: Path) -> bytes:
+    """As C has it, which ends at a byte of 0."""
+    word = os.fsencode(text)
+    if b"\0" in word:
+        raise Error(64, "penstock: %s: %r: a text without a byte of 0" % (call, text))
+    return word
+
+
 class Run:
     """What open() returns. `shapes`: the extents of each parameter, by its name in files."""
 
@@ -144,7 +152,7 @@ class Run:
             place = ctypes.addressof(ctypes.c_char.in_dll(self._library, "pen_library_" + re.sub("[^A-Za-z0-9]", "_", name[1])))
         except ValueError:
             raise Error(64, "penstock: %s: has another name than `make lib` gave it" % path) from None
-        words = (ctypes.c_char_p * (len(options) + 1))(*[os.fsencode(option) for option in options], None)
+        words = (ctypes.c_char_p * (len(options) + 1))(*[_word("open", option) for option in options], None)
         message = ctypes.create_string_buffer(MESSAGE_BYTES)
         status = self._library.pen_session_open(place, words, ctypes.byref(self._session), message)
         if status != 0:
@@ -247,7 +255,7 @@ class Run:
     def weights(self, name: str) -> numpy.ndarray:
         """A copy of the parameter of that name (one of `shapes`), float32."""
         values = numpy.empty(self.shapes.get(name, (0,)), numpy.float32)
-        self._call("read_weight", name.encode(), values.ctypes.data_as(_FLOATS), values.size)
+        self._call("read_weight", _word("weights", name), values.ctypes.data_as(_FLOATS), values.size)
         return values
 
     def set_weights(self, name: str, array: Any) -> None:
@@ -256,15 +264,15 @@ class Run:
         values = _widened(values) if dtype == b"BF16" and values.dtype == numpy.uint16 else numpy.ascontiguousarray(values, numpy.float32)
         if name in self.shapes and values.shape != self.shapes[name]:
             raise Error(65, "penstock: weights: tensor %s: it is %s, and %s is wanted" % (name, list(values.shape), list(self.shapes[name])))
-        self._call("write_weight", name.encode(), values.ctypes.data_as(_FLOATS), values.size)
+        self._call("write_weight", _word("weights", name), values.ctypes.data_as(_FLOATS), values.size)
 
     def save(self, folder: Path) -> None:
         """Saves weights and optimizer as FOLDER/step-NNNNNNNN, as train does."""
-        self._call("save", os.fsencode(folder))
+        self._call("save", _word("save", folder))
 
     def load(self, folder: Path) -> None:
         """Continues from the latest checkpoint there; also after a rank was lost."""
-        self._call("load", os.fsencode(folder))
+        self._call("load", _word("load", folder))
 
     def close(self) -> None:
         """Ends the ranks; a second call does nothing. Saves nothing."""
