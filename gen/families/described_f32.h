@@ -6,8 +6,9 @@
 #include "gen/families/described_kind.h"
 
 /* Sets `in_f32` of the ops of the last unit, and which inputs they read in f32: of those whose
- * values only such ops read, not as logits score and generate, and so of SUM_LOSS, if their row
- * allows it (PEN_DESCRIBED_F32 of gen/model/described.def). */
+ * values only such ops read, and so of SUM_LOSS, if their row allows it (PEN_DESCRIBED_F32 of
+ * gen/model/described.def); not of what makes the logits of texts, which score and generate read.
+ */
 void pen_kind_find_f32(struct pen_kind *kind);
 
 /* Whether the model is of bf16, but the value of f32. */

@@ -18,7 +18,6 @@
 #include "gen/model/experts.h"
 #include "gen/model/op_signature.h"
 #include "gen/model/outputs.h"
-#include "gen/topology/experts.h"
 #include "gen/topology/message.h"
 #include "runtime/plan/plan.h"
 
@@ -138,31 +137,29 @@ static void append_attention(struct pen_block_ops *e, struct sized_op *sized) {
   memcpy(made->real, sized->real, sizeof made->real);
 }
 
-enum { X, ROUTER, BIAS, GATE, UP, DOWN, ADDEND, READS }; /* of MOE */
-
-/* The counts of choices of the router of an op. Their name is that of its weight without the
- * ending. */
-static uint32_t router_counts(struct pen_block_ops *e, const struct pen_kind_op *op) {
+/* The counts of choices of a router whose weight has that name in the unit. */
+static uint32_t router_counts(struct pen_block_ops *e, const char *router) {
   static const char ending[] = ".weight";
-  const struct pen_kind *kind = e->block->kind;
-  const char *router = op->operand[ROUTER].weight;
   const size_t bytes = strlen(router), end = sizeof ending - 1;
   const char *name = pen_ends_in(router, ending, end)
                          ? pen_text("%s%.*s", e->prefix, (int)(bytes - end), router)
                          : pen_text("%s%s.counts", e->prefix, router);
-  if (pen_balances_steps(e->graph->topology) && pen_described_weight_find(kind->description, name))
-    pen_description_fail(kind->description, kind->from, op->from,
-                         "%s: with model.aux_scope = \"step\" no weight has that name, which the "
-                         "counts of the router have",
-                         name);
-  return pen_graph_router_counts(e->graph, name);
+  const uint32_t counts = pen_graph_router_counts(e->graph, name);
+  const struct pen_description *d = e->block->kind->description;
+  if (counts != PEN_NONE && pen_described_weight_find(d, name))
+    pen_topology_fail(e->graph->topology, "model.aux_scope",
+                      "not \"step\", with %s: its weight %s has the name of a router's counts of "
+                      "choices",
+                      d->path, name);
+  return counts;
 }
 
 /* Its sizes are settings (gen/topology/described_experts.h). */
 static void append_experts(struct pen_block_ops *e, const struct pen_kind_op *op) {
+  enum { X, ROUTER, BIAS, GATE, UP, DOWN, ADDEND, READS };
   uint32_t input[READS], counts = PEN_NONE;
   for (int k = 0; k < READS; k++) {
-    if (k == GATE) counts = router_counts(e, op);
+    if (k == GATE) counts = router_counts(e, op->operand[ROUTER].weight);
     input[k] = pen_input_value(e, op, k);
   }
   const struct pen_expert_weights weights = {input[ROUTER], input[BIAS], counts,

@@ -1,6 +1,8 @@
 /* experts.c: the settings of mixtures of experts (see experts.h). */
 #include "gen/topology/experts.h"
 
+#include <math.h>
+
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
 #include "gen/topology/description.h"
@@ -168,18 +170,24 @@ static void check_layers(const struct pen_topology *t) {
              t->path);
 }
 
+static double step_tokens(const struct pen_topology *t, int64_t sequence, int64_t microbatches) {
+  return (double)t->batch_microbatch * (double)sequence * (double)microbatches *
+         (double)t->data_parallel_replicas;
+}
+
 /* Choices of a step are counted in f32, which has all whole numbers up to that: a token chooses an
  * expert once. */
 static void check_counts(const struct pen_topology *t) {
-  const double most = 1 << 24, tokens = (double)t->batch_microbatch * (double)t->model_sequence *
-                                        (double)t->pipeline_microbatches *
-                                        (double)t->data_parallel_replicas;
+  const double limit = 1 << 24;
   const bool updates = t->trains && t->model_bias_update > 0;
-  if ((updates || pen_balances_steps(t)) && tokens > most)
+  double most = step_tokens(t, t->model_sequence, t->pipeline_microbatches);
+  for (size_t i = 0; i < t->shapes_sequence.count; i++)
+    most = fmax(most, step_tokens(t, t->shapes_sequence.value[i], t->shapes_microbatches.value[i]));
+  if ((updates || pen_balances_steps(t)) && most > limit)
     pen_topology_fail(t, updates ? "model.bias_update" : "model.aux_scope",
                       "%s with at most %.0f tokens a step, up to which choices are counted "
                       "exactly, not %.0f",
-                      updates ? "above 0" : "\"step\"", most, tokens);
+                      updates ? "above 0" : "\"step\"", limit, most);
 }
 
 void pen_experts_validate(const struct pen_topology *t) {

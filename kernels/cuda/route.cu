@@ -26,6 +26,9 @@ __device__ inline void softmax(float *score, const float *x, int count) {
   __syncwarp();
 }
 
+/* All sigmoids of a row may be 0. Other sums stay as they are. */
+__device__ inline float least_sum(bool sigmoid) { return sigmoid ? 1e-20f : 0.0f; }
+
 /* Whether a score comes before another that has a lower number: what is no number is least. */
 __device__ inline bool is_better(float score, float best) {
   return score > best || (isnan(best) && !isnan(score));
@@ -45,8 +48,6 @@ struct routing {
   /* Of a row: scores, and sums of groups, which are at most half as many: at most 48 KiB a block.
    */
   __host__ __device__ int floats() const { return experts + groups; }
-  /* All sigmoids of a row may be 0. Other sums stay as they are. */
-  __device__ float least_sum() const { return sigmoid ? 1e-20f : 0.0f; }
   size_t shared_bytes() const { return (size_t)(ROWS * floats()) * sizeof(float); }
 };
 
@@ -143,7 +144,7 @@ __global__ void __launch_bounds__(THREADS)
     if (next % WARP == lane) sum += score[next];
     taken = with_bit(taken, next);
   }
-  sum = warp_sum(sum) + of.least_sum();
+  sum = warp_sum(sum) + least_sum(of.sigmoid);
   for (int base = 0, bit = 0, c = 0; base < experts; base += WARP, bit++) {
     const unsigned chosen = __ballot_sync(0xffffffffu, taken >> bit & 1);
     const int64_t at = row * of.choices + c + __popc(chosen & ((1u << lane) - 1));
@@ -175,7 +176,7 @@ __global__ void __launch_bounds__(THREADS)
     sum += score[expert[c]];
     mean += dweight[c] * score[expert[c]];
   }
-  sum += of.least_sum();
+  sum += least_sum(of.sigmoid);
   const float scale = (of.normalizes ? 1.0f / sum : 1.0f) * of.scale,
               offset = of.normalizes ? mean / sum : 0.0f;
   for (int c = 0; c < of.choices && !of.sigmoid; c++)
@@ -256,7 +257,7 @@ __global__ void __launch_bounds__(THREADS) row_losses(router_rows l) {
     if (l.sigmoid) score[i] = 1.0f / (1.0f + expf(-logits[i]));
     sum += score[i];
   }
-  sum = warp_sum(sum);
+  sum = warp_sum(sum) + least_sum(l.sigmoid);
   for (int i = lane; i < experts; i += WARP) {
     if (l.sigmoid) score[i] /= sum;
     mean += share[i] * score[i];

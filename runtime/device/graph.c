@@ -121,6 +121,7 @@ void pen_graph_warm(struct pen_vm *vm) {
   state->device->zero(state->arena, state->memory->arena_bytes, state->streams.compute);
   state->device->stream_synchronize(state->streams.compute);
   pen_device_check(state->device, state, "trying its programs");
+  *pen_pinned_damage(state) = 0; /* a backward may have read zeros as routes */
 }
 
 /* ---- graphs ---- */

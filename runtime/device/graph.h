@@ -26,8 +26,8 @@
 
 /* Runs every program, and all actions that are none, once over zeros, without the other ranks: code
  * is loaded when it is first used, which may wait for the device, and so must not come in a capture
- * or while streams wait for other ranks. The arena is all zero again afterwards. Before weights are
- * loaded. */
+ * or while streams wait for other ranks. The arena is all zero again afterwards, and no damaged
+ * route is noted. Before weights are loaded. */
 void pen_graph_warm(struct pen_vm *vm);
 
 /* Captures the actions of a step in the first mode that works. Unless the run is quiet, rank 0 says

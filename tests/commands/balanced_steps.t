@@ -102,6 +102,17 @@ is "a rank is lost" "$?" 0
 is "its state was in memory" "$(grep -c '"event":"restart".*"source":"memory"' "$scratch/lost.log")" 1
 for file in model optimizer; do ok "the bits of $file" cmp "$scratch/whole.ckpt/latest/$file.safetensors" "$scratch/lost.ckpt/latest/$file.safetensors"; done
 
+# ---- weights of a file on two hosts, which compare what they read ----
+hosts_name="two hosts begin with weights of a file"
+if test -n "$OFI_ARCHIVES" && sh "$top_srcdir/tests/support/hosts.sh" 2 true; then
+  make_secret "$scratch/secret"
+  build hosts "$scratch/qwen3_moe.cfg" $step -s pipeline.ranks=2 -s cluster.bind=none -s cluster.hosts=[host1,host2] -s cluster.port=$((20000 + $$ % 12000))
+  ok "$hosts_name" on_hosts 2 hosts train --init "$scratch/whole.ckpt/latest/model.safetensors" --data "$scratch/data.bin" --steps 1 --quiet --log "$scratch/hosts.log"
+  ok "which have no choices" uniform "$(aux "$scratch/hosts.log" 1)"
+else
+  skip "$hosts_name" "no libfabric, or no network namespaces here"
+fi
+
 # ---- what is refused ----
 refused() { # TEXT SETTING...
   refused_text=$1
@@ -110,6 +121,7 @@ refused() { # TEXT SETTING...
 }
 refused "at most 16777216 tokens a step, up to which choices are counted exactly, not 20480000" -s pipeline.microbatches=40000 -s batch.microbatch=16 \
   -s data_parallel.replicas=2 -s expert_parallel.rows=256
+refused "not 33554432" -s batch.microbatch=64 -s shapes.sequence=[8] -s shapes.microbatches=[65536]
 refused "none ends in \"mlp.gate\"" -s model.frozen=[mlp.gate]
 refused "no name has the ending" -s "optimizer.groups=[mlp.gate: rate=2]"
 finish

@@ -123,10 +123,12 @@ dots1|s/"sigmoid": 1, "groups": 4, "best_groups": 2, //|unit layer, op 16, MOE: 
 END_OF_REFUSALS
 fails "a loss of routers that are not there" 78 "model.aux_loss = 0.1: not given, with $models/nano.json, which has no experts" check mixtral_described.cfg -s model.description="$models/nano.json" -s model.aux_loss=0.1
 fails "an update of a bias that is not there" 78 "model.bias_update = 0.1: not given, with $models/mixtral.json, whose routers have no bias" check mixtral_described.cfg -s model.bias_update=0.1
+for change in "s/mlp.gate.weight/mlp.router/; s/post_attention_layernorm.weight/mlp.router.counts/" "s/model.norm.weight/model.layers.0.mlp.gate/"; do
+  sed "$change" "$models/qwen3_moe.json" >"$scratch/named.json"
+  fails "a weight named as counts of choices, $change" 78 "model.aux_scope = step: not \"step\", with $scratch/named.json: its weight model.layers.0.mlp." \
+    check qwen3_moe_described.cfg -s model.description="$scratch/named.json" -s model.aux_loss=0.1 -s model.aux_scope=step
+done
 fails "experts of the description" 78 "model.experts = 8: none, with model.family = \"described\": it follows from" check mixtral_described.cfg -s model.experts=8
 fails "other slices" 78 "a multiple of batch.microbatch = 2 that divides" check mixtral_described.cfg -s expert_parallel.rows=12
-sed 's/post_attention_layernorm\.weight/block_sparse_moe.gate/' "$models/mixtral.json" >"$scratch/counts.json"
-fails "a weight with the name of a router's counts" 78 'counts.json: unit layer, op 10, MOE: model.layers.0.block_sparse_moe.gate: with model.aux_scope = "step" no weight has that name' \
-  check mixtral_described.cfg -s model.description="$scratch/counts.json" -s model.aux_loss=0.1 -s model.aux_scope=step
 fails "some experts of a stack" 78 "endings of the names of all experts" check mixtral_described.cfg -s model.frozen=[experts.3.w1.weight]
 finish

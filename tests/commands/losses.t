@@ -176,6 +176,13 @@ model["kinds"]["layer"]["ops"] += [["ROW_MEAN", ["z"], {}, ["m"]], ["GROUP_SUM",
 model["kinds"]["layer"]["gives"] = ["y"]
 save("mixed", model)
 model = json.load(open("text.json"))
+given = json.loads(json.dumps(model))
+given["weights"] += [{"name": "likely.weight", "shape": [97, 24], "initial": "ones"}, {"name": "wide.weight", "shape": [24, 1], "initial": "ones"}]
+for name, width, gives, ops in [("likely", 24, "logp", [["LINEAR", ["x", ".weight"], {}, ["l"]], ["LOGP", ["l", "taken"], {}, ["logp", "lse"]]]),
+                                ("wide", 1, "z", [["LINEAR", ["x", ".weight"], {}, ["z"]]])]:
+    given["kinds"][name] = {"takes": [{"name": "x", "shape": ["batch", "sequence", width]}], "gives": [gives], "ops": ops}
+    given["units"].insert(-1, {"kind": name, "prefix": name + "."})
+save("given", given)
 model["inputs"] = [model["inputs"][0], {"name": "next", "dtype": "i32", "shape": ["batch", "sequence"]}]
 model["kinds"]["head"]["ops"] = [["LINEAR", ["x", ".lm_head.weight"], {}, ["logits"]], ["CROSS_ENTROPY", ["logits", "next", "next.share"], {}, ["loss"]]]
 del model["shares"]
@@ -212,6 +219,8 @@ ok "where ops of f32 alone read the logits" texts squared_half squared model.dty
 ok "the same" same_texts plain_half squared_half
 ok "in bf16, as TOKEN_LOGP, on replicas that share weights" "$gen" --check -s model.description=named.json -s model.dtype=bf16 -s batch.loss_group=2 -s data_parallel.replicas=2 \
   -s data_parallel.shard=weights -s pipeline.microbatches=1 logp.cfg
+ok "in bf16, log-probabilities that a unit gives, and unread normalizers" "$gen" --check -s model.description=given.json -s model.dtype=bf16 -s batch.loss_group=2 \
+  -s pipeline.ranks=2 logp.cfg
 ok "a model whose layers read other samples" build mixed_one logp.cfg -s model.description=mixed.json -s batch.loss_group=2
 fails "does not" 64 "score: this binary's model reads more than texts have: unit layer, op 4, GROUP_SUM (policy.py:4): later tokens" \
   ./mixed_one score --data data.bin --init text_one.start --output -

@@ -63,7 +63,7 @@ bf16 two_runs     $T2 $shared -s pipeline.ranks=2
 packed_gpt2 one
 packed_gpt2 two_runs $T2 $shared
 qwen3_moe one
-qwen3_moe two       $T2
+qwen3_moe two_pairs $T2 -s pipeline.stages_per_rank=2 -s pipeline.schedule=dual_pipe_v
 qwen3_moe two_runs  $T2 $shared -s pipeline.ranks=2 -s pipeline.zero_bubble=true
 qwen3_moe four_runs $T4 $shared -s memory.recompute=layer
 END

@@ -144,6 +144,12 @@ def stretched(layer, x):
     return layer.up(x) + torch.linspace(0, 1, x.shape[1])[:, None] * torch.linspace(1, 2, WIDTH)
 
 
+def strided(layer, x):
+    y = layer.up(x)
+    #> every second column
+    return layer.down(torch.cat((y[..., ::2], y[..., 1::2]), -1))
+
+
 def gates(layer, x):
     #> a softmax of other values than the scores of attention
     return layer.down(layer.up(x).softmax(-1))

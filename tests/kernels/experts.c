@@ -136,11 +136,12 @@ static void ties_and_nan(void **state) {
   for (size_t i = 0; i < 15; i++) assert_int_equal(expert[i], of_groups[i]);
 }
 
-/* Sigmoids that are 0 in f32 have weights and gradients of 0. */
+/* Sigmoids that are 0 in f32 have weights and gradients of 0, and so has their balancing loss. */
 static void scores_of_zero(void **state) {
   (void)state;
   static const struct router of = {8, 3, 1, 1, 1, 1, 2.5};
   float *logits = floats(8), *weight = floats(3), *dweight = floats(3), *dlogits = floats(8);
+  double aux, z;
   int32_t *expert = bytes_at(3 * sizeof *expert, 0);
   for (size_t e = 0; e < 8; e++) logits[e] = -200 - (float)e;
   route(&of, logits, NULL, 1, expert, weight);
@@ -150,6 +151,12 @@ static void scores_of_zero(void **state) {
   for (size_t c = 0; c < 3; c++) dweight[c] = 1 + (float)c;
   run(PEN_OP_ROUTE_DX, &call);
   for (size_t c = 0; c < 3; c++) assert_true(fabsf(weight[c]) < 1e-6f);
+  for (size_t e = 0; e < 8; e++) assert_true(fabsf(dlogits[e]) < 1e-6f);
+  struct pen_call loss = {.dim = {1, 8, 3, 1, 1}, .real = {0.7, 0}};
+  void *const read[] = {logits, expert, NULL, &aux, &z, dlogits};
+  memcpy(loss.operand, read, sizeof read);
+  run(PEN_OP_ROUTER_LOSS, &loss);
+  assert_true(fabs(aux) < 1e-6);
   for (size_t e = 0; e < 8; e++) assert_true(fabsf(dlogits[e]) < 1e-6f);
 }
 

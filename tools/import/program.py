@@ -202,6 +202,8 @@ def reason_of(graph, node):
     if name in OF_ONE_DIM and is_of_tokens(graph, node):
         return f"{name} over the tokens or samples; over tokens the sum and the mean are taken, and the softmax of attention"
     if name == "slice" and Call(node).value["step"] != 1:
+        if Call(node).value["dim"] % len(shape_of(node)) > 1:
+            return "every second column, but for rotary positions; permute the rows of the weight that makes them, so that parts lie side by side"
         return "every second sample or token; an input of 1 and -1 as a factor, and view(-1, 2).sum(-1), says which is which (--loss-group)"
     return REASONS.get(name, f"Penstock has no operation for {'aten.' if hasattr(node.target, '_schema') else ''}{name}")
 

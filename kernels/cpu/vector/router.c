@@ -188,7 +188,7 @@ static float zero_if_finite(const float *logits, const float *bias, size_t exper
 }
 
 /* All sigmoids of a row may be 0. Other sums stay as they are. */
-static float least_sum(const struct pen_call *call) { return call->dim[4] ? 1e-20f : 0.0f; }
+static float least_sum(int64_t sigmoid) { return sigmoid ? 1e-20f : 0.0f; }
 
 static void route_rows(const void *context, size_t thread, size_t first, size_t past) {
   const struct pen_call *call = context;
@@ -207,7 +207,7 @@ static void route_rows(const void *context, size_t thread, size_t first, size_t 
       weight[c++] = s.score[e];
       sum += s.score[e];
     }
-    sum += least_sum(call);
+    sum += least_sum(call->dim[4]);
     for (size_t c = 0; c < choices && call->dim[3]; c++) weight[c] /= sum;
     for (size_t c = 0; c < choices; c++) weight[c] = weight[c] * (float)call->real[0] + zero;
   }
@@ -231,7 +231,7 @@ static void differentiate_row(const struct pen_call *call, size_t r, float *scor
     sum += score[expert[c]];
     mean += dweight[c] * score[expert[c]];
   }
-  sum += least_sum(call);
+  sum += least_sum(call->dim[4]);
   const float scale = (call->dim[3] ? 1.0f / sum : 1.0f) * (float)call->real[0],
               offset = call->dim[3] ? mean / sum : 0.0f;
   for (size_t c = 0; c < choices && !call->dim[4]; c++)
@@ -316,6 +316,7 @@ static void add_row(const struct router_losses *l, const float *logits, float *d
   for (size_t e = 0; e < l->experts && l->sigmoid; e += LANES)
     store_n(l->score + e, sigmoid(load_n(logits + e, l->experts - e)), l->experts - e);
   for (size_t e = 0; e < l->experts; e++) sum += (double)l->score[e];
+  sum += (double)least_sum(l->sigmoid);
   for (size_t e = 0; e < l->experts && l->sigmoid; e++)
     l->score[e] = (float)((double)l->score[e] / sum);
   for (size_t e = 0; e < l->experts; e++) mean += (double)l->share[e] * (double)l->score[e];
