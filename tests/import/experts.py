@@ -135,6 +135,17 @@ def by_hits(layer, x):
     return y.view(shape)
 
 
+def by_numbers(layer, x):
+    """As by_hits, with the numbers of a list."""
+    shape, x = x.shape, x.view(-1, WIDTH)
+    weights, ids = layer.router(x).softmax(-1).topk(CHOICES)
+    y, mask = torch.zeros_like(x), F.one_hot(ids, EXPERTS).permute(2, 1, 0)
+    for number in (mask.sum((-1, -2)) > 0).nonzero().flatten().tolist():
+        place, row = torch.where(mask[number])
+        y.index_add_(0, row, layer.experts[number](x[row]) * weights[row, place, None])
+    return y.view(shape)
+
+
 # ---- refused ----
 
 def by_mask_of(layer, x, weights, ids):
@@ -210,9 +221,48 @@ def of_best_groups(layer, x):
     return by_mask_of(layer, x, best, ids)
 
 
-TAKEN = (by_mask, by_column, by_scattered_logits, by_halves, by_rows, by_hits)
-REFUSED = (noisy, by_temperature, of_capacity, with_epsilon, one_twice, others, with_gelu, of_best_groups)
-for function in (*TAKEN, *REFUSED):
+def of_first(layer, x):
+    """A capacity beyond the tokens that are compared."""
+    shape, x = x.shape, x.view(-1, WIDTH)
+    weights, ids = layer.router(x).softmax(-1).topk(CHOICES)
+    y = torch.zeros_like(x)
+    for number, expert in enumerate(layer.experts):
+        row, place = torch.where(ids == number)
+        #> Penstock has no operation for aten.slice
+        row, place = row[:1000], place[:1000]
+        y.index_add_(0, row, expert(x[row]) * weights[row, place, None])
+    return y.view(shape)
+
+
+def of_several(layer, x):
+    """Experts that more than two tokens have chosen."""
+    shape, x = x.shape, x.view(-1, WIDTH)
+    weights, ids = layer.router(x).softmax(-1).topk(CHOICES)
+    y, mask = torch.zeros_like(x), F.one_hot(ids, EXPERTS).permute(2, 1, 0)
+    #> a branch, or a number, that depends on values
+    for number in (mask.sum((-1, -2)) > 2).nonzero():
+        place, row = torch.where(mask[number].squeeze(0))
+        y.index_add_(0, row, layer.experts[number](x[row]) * weights[row, place, None])
+    return y.view(shape)
+
+
+def beside_none(layer, x):
+    """Another result where no token has chosen an expert."""
+    shape, x = x.shape, x.view(-1, WIDTH)
+    weights, ids = layer.router(x).softmax(-1).topk(CHOICES)
+    y = torch.zeros_like(x)
+    for number, expert in enumerate(layer.experts):
+        row, place = torch.where(ids == number)
+        if row.numel() > 0:
+            y[row] += weights[row, place, None] * expert(x[row])
+        else:
+            y = y + 1.0
+    return y.view(shape)
+
+
+TAKEN = (by_mask, by_column, by_scattered_logits, by_halves, by_rows, by_hits, by_numbers)
+REFUSED = (noisy, by_temperature, of_capacity, with_epsilon, one_twice, others, with_gelu, of_best_groups, of_first, of_several)
+for function in (*TAKEN, *REFUSED, beside_none):
     globals()[f"model_{function.__name__}"] = lambda function=function: Model(function, halves=function is by_halves)
 
 

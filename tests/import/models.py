@@ -132,18 +132,18 @@ def odd_loss(output, tokens, targets):
 
 
 class Headed(nn.Module):
-    """Attention of heads of length one, with a gain and a bias of each head; a row of constants."""
+    """Attention of heads of length one, with a gain and a bias of each head; a row of a table of constants."""
 
     def __init__(self, heads=4):
         super().__init__()
         self.gain, self.bias, self.scale = nn.Parameter(torch.rand(heads, 1, WIDTH // heads)), nn.Parameter(torch.rand(1, heads, 1, WIDTH // heads)), nn.Parameter(torch.rand(1, 1, WIDTH))
         self.gains = nn.Parameter(torch.rand(heads, WIDTH // heads))
         self.qkv = nn.Linear(WIDTH, 3 * WIDTH, bias=False)
-        self.register_buffer("mean", torch.rand(WIDTH))
+        self.register_buffer("means", torch.rand(3, WIDTH))
         self.heads = heads
 
     def forward(self, x):
-        q, k, v = self.qkv((x - self.mean) / (self.mean + 1)).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        q, k, v = self.qkv((x - self.means[0]) / (self.means[0] + 1)).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
         q, k = F.normalize(q, dim=-1) * self.gain, F.rms_norm(k, k.shape[-1:], eps=1e-5) * self.gains.unsqueeze(1)
         return F.scaled_dot_product_attention(q, k, v + self.bias, is_causal=True, scale=3.0).transpose(1, 2).flatten(2) * self.scale
 
