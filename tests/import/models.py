@@ -158,6 +158,7 @@ class Placed(nn.Module):
         self.row, self.rows = nn.Parameter(torch.randn(1, WIDTH)), nn.Parameter(torch.randn(3, WIDTH))
         self.blocks, self.out = nn.ModuleList([Rotary(), Headed()]), nn.Linear(WIDTH, TOKENS)
         self.register_buffer("waves", torch.outer(torch.arange(POSITIONS), 0.9 ** torch.arange(WIDTH)).sin()[None])
+        self.register_buffer("bias", torch.rand(WIDTH))  # a name with which others end
         self.register_buffer("one", torch.ones(()))
         self.register_buffer("zero", torch.zeros(WIDTH))
 
@@ -165,7 +166,7 @@ class Placed(nn.Module):
         count = tokens.shape[1]
         x = self.words(tokens) + self.types(torch.zeros_like(tokens)) + self.places(torch.arange(2, count + 2))
         x = (x + self.more[:, 1:count + 1] + self.row + self.rows[1]) * self.one + self.zero
-        x = x + self.waves[:, :count] + 0.1 * torch.arange(count)[:, None] * torch.linspace(1, 2, WIDTH)
+        x = x * self.bias + self.waves[:, :count] + 0.1 * torch.arange(count)[:, None] * torch.linspace(1, 2, WIDTH)
         for block in self.blocks:
             x = x + block(x)
         return self.out(x)

@@ -284,6 +284,7 @@ def positions(maker):
     """A constant that is added: a row of each position, which is a weight that stays; or a row for all tokens, or one number."""
     x, value = maker.value("x"), maker.constant("@rows").float()
     needs(x.logical == maker.shape and x.repeat == 1, "values of different shapes")
+    needs(bool(torch.isfinite(value).all()), "a constant that is not finite")
     row = without_equal(value)
     if bool((value == value.flatten()[0]).all()):
         program = [["CONST", float(value.flatten()[0])], ["ADD", 0, 4]]

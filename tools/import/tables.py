@@ -24,7 +24,7 @@ def table_of(graph, node, value, path, reader, fits=has_value):
         return Weight(graph.table_names[node, reader])
     owner = "" if path == ROOT else path
     name, whole = buffer_of(graph, node)
-    is_buffer = name is not None and name.rpartition(".")[0] == owner and name not in graph.tables and fits(whole, value)
+    is_buffer = name is not None and name.rpartition(".")[0] == owner and name not in graph.tables and fits(whole, value) and not ends_another(graph, name)
     if not is_buffer:
         name = unused(graph, ".".join(filter(None, [owner, name.rpartition(".")[2] if name else "table"])))
     graph.table_names[node, reader] = name
@@ -40,9 +40,14 @@ def buffer_of(graph, node):
     return (graph.buffer_names[node], graph.constant[node]) if node in graph.buffer_names else (None, None)
 
 
+def ends_another(graph, name):
+    """Whether the module's parameter has a name with that ending: model.frozen would mean it, too."""
+    return any(each.endswith(name) for each in graph.parameters.values())
+
+
 def unused(graph, wanted):
     taken, name, number = {*graph.tables, *graph.parameters.values(), *graph.buffer_names.values()}, wanted, 2
-    while name in taken:
+    while name in taken or ends_another(graph, name):
         name, number = f"{wanted}_{number}", number + 1
     return name
 
