@@ -192,6 +192,24 @@ def one_twice(layer, x):
     return y
 
 
+def too_few(layer, x):
+    best, ids = layer.router(x).softmax(-1).topk(CHOICES)
+    y = torch.zeros_like(x)
+    for number, expert in enumerate(layer.experts[:-1]):
+        #> a router of 4 experts, but matrices of 3
+        y = y + expert(x) * (best * (ids == number)).sum(-1, keepdim=True)
+    return y
+
+
+def with_one_up(layer, x):
+    best, ids = layer.router(x).softmax(-1).topk(CHOICES)
+    y, up = torch.zeros_like(x), layer.experts[0].up
+    for number, expert in enumerate(layer.experts):
+        #> experts that have the weight layers.0.experts.0.up.weight together
+        y = y + expert.down(F.silu(expert.gate(x)) * up(x)) * (best * (ids == number)).sum(-1, keepdim=True)
+    return y
+
+
 def others(layer, x):
     """Experts in another order than their numbers."""
     best, ids = layer.router(x).softmax(-1).topk(CHOICES)
@@ -261,7 +279,7 @@ def beside_none(layer, x):
 
 
 TAKEN = (by_mask, by_column, by_scattered_logits, by_halves, by_rows, by_hits, by_numbers)
-REFUSED = (noisy, by_temperature, of_capacity, with_epsilon, one_twice, others, with_gelu, of_best_groups, of_first, of_several)
+REFUSED = (noisy, by_temperature, of_capacity, with_epsilon, one_twice, too_few, with_one_up, others, with_gelu, of_best_groups, of_first, of_several)
 for function in (*TAKEN, *REFUSED, beside_none):
     globals()[f"model_{function.__name__}"] = lambda function=function: Model(function, halves=function is by_halves)
 

@@ -72,7 +72,7 @@ class Comparison:
         """All tokens choose the same experts, and none the others, as far as tokens have no positions."""
         generator, graph = torch.Generator().manual_seed(SEEDS[0]), self.graphs[-1]
         values, uses = self.draw(graph.tokens, numbers_of(graph), generator, SEEDS[0]), self.uses([])
-        return self.compare(graph, {key: value.flatten()[0].expand_as(value) if uses.get(key, Use()).said is not None else value for key, value in values.items()})
+        return self.compare(graph, {key: torch.full_like(value, value.flatten()[0].item()) if uses.get(key, Use()).said is not None else value for key, value in values.items()})
 
     def draw(self, size, said, generator, seed):
         """Values of the inputs, by their keys; those of the user's own at the first seed, where they differ."""
