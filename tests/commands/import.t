@@ -178,10 +178,10 @@ sys.path.insert(0, sys.argv[1])
 import models
 from safetensors.torch import load_file
 model, saved = models.placed(), load_file("placed.ckpt/latest/model.safetensors")
-made = {name: saved.pop(name) for name in ("table", "blocks.1.table")}
+made = {name: saved.pop(name) for name in ("table", "blocks.1.table", "blocks.1.means_2", "bias_2")}
 told = model.load_state_dict(saved, strict=False)
-assert not told.unexpected_keys and set(told.missing_keys) <= {"one", "zero", "blocks.0.frequency"}, told
-assert torch.equal(model.waves, models.placed().waves) and made["table"].shape == (16, 32)' "$cases"
+assert not told.unexpected_keys and set(told.missing_keys) <= {"one", "zero", "blocks.0.frequency", "blocks.1.means", "bias"}, told
+assert torch.equal(model.waves, models.placed().waves) and torch.equal(made["blocks.1.means_2"], model.blocks[1].means[0]) and made["table"].shape == (16, 32)' "$cases"
 fails "a run needs its values" 64 "weight waves has no initial values" "$scratch/placed" train --data data.bin --steps 1
 is "nothing is written" "$(ls -d no_* | grep -v '\.err$\|\.out$\|\.status$')" ""
 matches "an exception of the user's" "$(status raises) $(cat raises.err)" "65 *refused.py*ValueError: of the user"

@@ -16,11 +16,11 @@ status() { cat "$1.status"; }
 major=$("$python" -c 'import importlib.metadata as m; print(m.version("transformers").split(".")[0])')
 folders="mixtral qwen3_moe olmoe qwen2_moe"
 test "$major" -lt 5 || folders="$folders dots1"
-taken="by_halves by_hits" checked="by_mask by_column by_scattered_logits by_rows"
+taken="by_halves by_hits" checked="by_mask by_column by_scattered_logits by_rows by_numbers"
 refused=$(sed -n 's/^REFUSED = (\(.*\))/\1/p' "$cases/experts.py" | tr -d ',')
 for name in mixtral qwen3_moe olmoe qwen2_moe dots1 phimoe; do echo "$name --hf hf/$name --sequence 16 -o $name.cfg"; done >runs
 for name in $taken $checked; do echo "$name $cases/experts.py:model_$name --sequence 16 -o $name.cfg --weights $name.start"; done >>runs
-for name in $refused with_biases of_two_kinds; do echo "no_$name $cases/experts.py:model_$name --sequence 16 -o no_$name.cfg"; done >>runs
+for name in $refused with_biases of_two_kinds beside_none; do echo "no_$name $cases/experts.py:model_$name --sequence 16 -o no_$name.cfg"; done >>runs
 echo "deep --hf hf/deep --sequence 16 --meta -o deep.cfg" >>runs
 run_all() { "$python" -B "$cases/run.py" "$program" "$cases/experts.py" hf model_by_column <runs >changes; }
 ok "all of them run" run_all
@@ -85,6 +85,7 @@ for name in $refused; do
 done
 matches "refused: experts with biases" "$(status no_with_biases) $(cat no_with_biases.err)" "65 *experts.py:*: return self.down(F.silu(self.gate(x)) \* self.up(x)): bias = *"
 matches "refused: two kinds of experts" "$(status no_of_two_kinds) $(cat no_of_two_kinds.err)" "65 *experts.py:*: other experts, or another router, than in layers.0: *"
+matches "refused: what is computed where no token has an expert" "$(status no_beside_none) $(cat no_beside_none.err)" "65 *the description has another loss than the module"
 matches "refused: a router with noise" "$(status phimoe) $(cat phimoe.err)" "65 *modeling_phimoe.py:*random numbers, of aten.rand_like*"
 is "the comparison finds each change of a description" "$(cat changes)" "6 changes"
 is "nothing is written" "$(ls -d no_* | grep -v '\.err$\|\.out$\|\.status$')" ""

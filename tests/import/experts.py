@@ -135,6 +135,17 @@ def by_hits(layer, x):
     return y.view(shape)
 
 
+def by_numbers(layer, x):
+    """As by_hits, with the numbers of a list."""
+    shape, x = x.shape, x.view(-1, WIDTH)
+    weights, ids = layer.router(x).softmax(-1).topk(CHOICES)
+    y, mask = torch.zeros_like(x), F.one_hot(ids, EXPERTS).permute(2, 1, 0)
+    for number in (mask.sum((-1, -2)) > 0).nonzero().flatten().tolist():
+        place, row = torch.where(mask[number])
+        y.index_add_(0, row, layer.experts[number](x[row]) * weights[row, place, None])
+    return y.view(shape)
+
+
 # ---- refused ----
 
 def by_mask_of(layer, x, weights, ids):
@@ -181,6 +192,24 @@ def one_twice(layer, x):
     return y
 
 
+def too_few(layer, x):
+    best, ids = layer.router(x).softmax(-1).topk(CHOICES)
+    y = torch.zeros_like(x)
+    for number, expert in enumerate(layer.experts[:-1]):
+        #> a router of 4 experts, but matrices of 3
+        y = y + expert(x) * (best * (ids == number)).sum(-1, keepdim=True)
+    return y
+
+
+def with_one_up(layer, x):
+    best, ids = layer.router(x).softmax(-1).topk(CHOICES)
+    y, up = torch.zeros_like(x), layer.experts[0].up
+    for number, expert in enumerate(layer.experts):
+        #> experts that have the weight layers.0.experts.0.up.weight together
+        y = y + expert.down(F.silu(expert.gate(x)) * up(x)) * (best * (ids == number)).sum(-1, keepdim=True)
+    return y
+
+
 def others(layer, x):
     """Experts in another order than their numbers."""
     best, ids = layer.router(x).softmax(-1).topk(CHOICES)
@@ -210,9 +239,48 @@ def of_best_groups(layer, x):
     return by_mask_of(layer, x, best, ids)
 
 
-TAKEN = (by_mask, by_column, by_scattered_logits, by_halves, by_rows, by_hits)
-REFUSED = (noisy, by_temperature, of_capacity, with_epsilon, one_twice, others, with_gelu, of_best_groups)
-for function in (*TAKEN, *REFUSED):
+def of_first(layer, x):
+    """A capacity beyond the tokens that are compared."""
+    shape, x = x.shape, x.view(-1, WIDTH)
+    weights, ids = layer.router(x).softmax(-1).topk(CHOICES)
+    y = torch.zeros_like(x)
+    for number, expert in enumerate(layer.experts):
+        row, place = torch.where(ids == number)
+        #> Penstock has no operation for aten.slice
+        row, place = row[:1000], place[:1000]
+        y.index_add_(0, row, expert(x[row]) * weights[row, place, None])
+    return y.view(shape)
+
+
+def of_several(layer, x):
+    """Experts that more than two tokens have chosen."""
+    shape, x = x.shape, x.view(-1, WIDTH)
+    weights, ids = layer.router(x).softmax(-1).topk(CHOICES)
+    y, mask = torch.zeros_like(x), F.one_hot(ids, EXPERTS).permute(2, 1, 0)
+    #> a branch, or a number, that depends on values
+    for number in (mask.sum((-1, -2)) > 2).nonzero():
+        place, row = torch.where(mask[number].squeeze(0))
+        y.index_add_(0, row, layer.experts[number](x[row]) * weights[row, place, None])
+    return y.view(shape)
+
+
+def beside_none(layer, x):
+    """Another result where no token has chosen an expert."""
+    shape, x = x.shape, x.view(-1, WIDTH)
+    weights, ids = layer.router(x).softmax(-1).topk(CHOICES)
+    y = torch.zeros_like(x)
+    for number, expert in enumerate(layer.experts):
+        row, place = torch.where(ids == number)
+        if row.numel() > 0:
+            y[row] += weights[row, place, None] * expert(x[row])
+        else:
+            y = y + 1.0
+    return y.view(shape)
+
+
+TAKEN = (by_mask, by_column, by_scattered_logits, by_halves, by_rows, by_hits, by_numbers)
+REFUSED = (noisy, by_temperature, of_capacity, with_epsilon, one_twice, too_few, with_one_up, others, with_gelu, of_best_groups, of_first, of_several)
+for function in (*TAKEN, *REFUSED, beside_none):
     globals()[f"model_{function.__name__}"] = lambda function=function: Model(function, halves=function is by_halves)
 
 

@@ -132,18 +132,18 @@ def odd_loss(output, tokens, targets):
 
 
 class Headed(nn.Module):
-    """Attention of heads of length one, with a gain and a bias of each head; a row of constants."""
+    """Attention of heads of length one, with a gain and a bias of each head; a row of a table of constants."""
 
     def __init__(self, heads=4):
         super().__init__()
         self.gain, self.bias, self.scale = nn.Parameter(torch.rand(heads, 1, WIDTH // heads)), nn.Parameter(torch.rand(1, heads, 1, WIDTH // heads)), nn.Parameter(torch.rand(1, 1, WIDTH))
         self.gains = nn.Parameter(torch.rand(heads, WIDTH // heads))
         self.qkv = nn.Linear(WIDTH, 3 * WIDTH, bias=False)
-        self.register_buffer("mean", torch.rand(WIDTH))
+        self.register_buffer("means", torch.rand(3, WIDTH))
         self.heads = heads
 
     def forward(self, x):
-        q, k, v = self.qkv((x - self.mean) / (self.mean + 1)).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        q, k, v = self.qkv((x - self.means[0]) / (self.means[0] + 1)).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
         q, k = F.normalize(q, dim=-1) * self.gain, F.rms_norm(k, k.shape[-1:], eps=1e-5) * self.gains.unsqueeze(1)
         return F.scaled_dot_product_attention(q, k, v + self.bias, is_causal=True, scale=3.0).transpose(1, 2).flatten(2) * self.scale
 
@@ -158,6 +158,7 @@ class Placed(nn.Module):
         self.row, self.rows = nn.Parameter(torch.randn(1, WIDTH)), nn.Parameter(torch.randn(3, WIDTH))
         self.blocks, self.out = nn.ModuleList([Rotary(), Headed()]), nn.Linear(WIDTH, TOKENS)
         self.register_buffer("waves", torch.outer(torch.arange(POSITIONS), 0.9 ** torch.arange(WIDTH)).sin()[None])
+        self.register_buffer("bias", torch.rand(WIDTH))  # a name with which others end
         self.register_buffer("one", torch.ones(()))
         self.register_buffer("zero", torch.zeros(WIDTH))
 
@@ -165,7 +166,7 @@ class Placed(nn.Module):
         count = tokens.shape[1]
         x = self.words(tokens) + self.types(torch.zeros_like(tokens)) + self.places(torch.arange(2, count + 2))
         x = (x + self.more[:, 1:count + 1] + self.row + self.rows[1]) * self.one + self.zero
-        x = x + self.waves[:, :count] + 0.1 * torch.arange(count)[:, None] * torch.linspace(1, 2, WIDTH)
+        x = x * self.bias + self.waves[:, :count] + 0.1 * torch.arange(count)[:, None] * torch.linspace(1, 2, WIDTH)
         for block in self.blocks:
             x = x + block(x)
         return self.out(x)

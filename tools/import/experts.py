@@ -47,6 +47,7 @@ def of_loop(maker):
 
     def made(name, ending, parts, part):
         names = [term[name] for term in terms]
+        needs(len(set(names)) == len(names), f"experts that have the weight {names[0]} together")
         needs(len({maker.weight_shapes[each] for each in names}) == 1, "experts of different shapes")
         return maker.stack(common_name(names) + ending, Stack(tuple(names), *rows_of(maker.weight_shapes[names[0]], 2, parts, part)))
 
@@ -70,7 +71,8 @@ def block(maker, stacks):
           "a router of another value than the experts', or of a part of a token")
     experts = maker.weight_shape(".router")[0]
     shapes = [(maker.program.stacks[stack.name], stack.name) for stack in stacks]
-    needs(all(count_of(maker, stack) == experts for stack, _ in shapes), f"a router of {experts} experts, which are others")
+    counts = {count_of(maker, stack) for stack, _ in shapes}
+    needs(counts == {experts}, f"a router of {experts} experts, but matrices of {min(counts - {experts}, default=0)}")
     bias = maker.bound.get("&bias")
     if bias is not None:
         needs(maker.weight_shapes[bias] == (experts,), "a bias of the choice that is no vector of the experts")

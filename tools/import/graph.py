@@ -4,6 +4,7 @@ What depends on no weight and on no value of an input is folded: masks, position
 cast to the dtype that a value has, are seen through."""
 import math
 import operator
+import sys
 
 import torch
 
@@ -230,7 +231,7 @@ class Graph:
         if kind in CASTS:
             return before.dtype == after.dtype
         if kind in SAME_IF_SAME_SHAPE:
-            return extents_of(before) == extents_of(after)
+            return extents_of(before) == extents_of(after) and (kind != "slice" or is_whole(Call(node)))
         return kind in DROPOUTS and is_idle_dropout(node)
 
     def parameter(self, node):
@@ -322,6 +323,8 @@ class Graph:
             call, source, remains = Call(split), split.args[0], kind_of(split) != "unbind"
             axis = call.value.get("dim", 0)
             lengths = [part.shape[axis] if remains else 1 for part in parts]
+            if not all(isinstance(length, int) for length in lengths):
+                return None
             return source, axis, sum(lengths[:index]), lengths[index], sum(lengths), remains
         if kind in ("slice", "select", "narrow"):
             return self.part_of_slice(node, Call(node), kind)
@@ -329,9 +332,9 @@ class Graph:
 
     def part_of_slice(self, node, call, kind):
         source, axis = node.args[0], call.value["dim"]
-        if shape_of(source) is None:
+        extent = (shape_of(source) or {axis: None})[axis]
+        if not isinstance(extent, int):
             return None
-        extent = shape_of(source)[axis]
         if kind == "select":
             return source, axis, call.value["index"] % extent, 1, extent, False
         start = call.value["start"] or 0
@@ -358,6 +361,12 @@ class Graph:
         before = self.strip(node.args[0]) if kind_of(node) in VIEWS else None
         is_paired = before is not None and shape_of(node)[-1] == 2 and shape_of(before)[:-1] == shape_of(node)[:-2]
         return before if is_paired else None
+
+
+def is_whole(call):
+    """Whether a slice with as many elements as what it reads has all of it: of an extent that values choose, only one without bounds."""
+    is_known = isinstance(shape_of(call.node)[call.value["dim"]], int)
+    return is_known or not call.value["start"] and call.value["end"] in (None, sys.maxsize)
 
 
 def keeps_values(node):

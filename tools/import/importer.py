@@ -16,7 +16,7 @@ from passes import add_residuals, compare, gather_products, weights_of
 from program import program_of
 from refusal import Refusal, Refused, in_order
 from scaling import scalings_of
-from tables import begins_with
+from tables import begins_with, has_value
 from units import name_weights, rename, units_of
 
 BATCHES = (2, 3)
@@ -192,7 +192,7 @@ def of_other_sizes(program, longer, shorter):
     """Refusals of constants that are no part of those of longer sequences."""
     for op in program.ops:
         for operand in op.operands:
-            if isinstance(operand, Weight) and operand.name in shorter and operand.name in longer and not begins_with(longer[operand.name], shorter[operand.name]):
+            if isinstance(operand, Weight) and operand.name in shorter and operand.name in longer and not any(fits(longer[operand.name], shorter[operand.name]) for fits in (has_value, begins_with)):
                 yield Refusal(op.place, "the graph depends on batch or sequence: a constant has other values in sequences of another length")
 
 

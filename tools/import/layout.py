@@ -10,7 +10,7 @@ from graph import kind_of, shape_of
 from inputs import IGNORED
 from losses import NONE
 from ops import Data, Output, Value, Weight, matrix, needs, plain
-from tables import without_equal
+from tables import begins_with, without_equal
 
 F32_EPSILON = torch.finfo(torch.float32).eps
 LENGTH_LEAST = (1e-16, 1e-8)  # where it counts, elements are below 1e-8
@@ -284,6 +284,7 @@ def positions(maker):
     """A constant that is added: a row of each position, which is a weight that stays; or a row for all tokens, or one number."""
     x, value = maker.value("x"), maker.constant("@rows").float()
     needs(x.logical == maker.shape and x.repeat == 1, "values of different shapes")
+    needs(bool(torch.isfinite(value).all()), "a constant that is not finite")
     row = without_equal(value)
     if bool((value == value.flatten()[0]).all()):
         program = [["CONST", float(value.flatten()[0])], ["ADD", 0, 4]]
@@ -291,7 +292,7 @@ def positions(maker):
     if covered(tuple(row.shape), x) != wide_axes(x)[1:] or not maker.graph.has_tokens or x.shape[:2] != maker.graph.tokens:
         check_row(maker, tuple(row.shape), x)
         return replace(x, output=maker.add([x.output, maker.table("@rows", row)], {}, row="BIAS", widths=[x.output.width]))
-    return replace(x, output=maker.add([x.output, maker.table("@rows", row.reshape(maker.graph.sequence, -1)), Data("starts")], {}, widths=[x.output.width]))
+    return replace(x, output=maker.add([x.output, maker.table("@rows", row.reshape(maker.graph.sequence, -1), begins_with), Data("starts")], {}, widths=[x.output.width]))
 
 
 def is_table(bound):

@@ -10,10 +10,11 @@ import traceback
 
 import torch
 import torch.nn.functional as F
+from torch.fx.experimental.proxy_tensor import get_proxy_mode, get_proxy_slot
 from torch.nn.modules import transformer
 
 from failure import BAD_DATA, NO_INPUT, Failure
-from graph import Graph
+from graph import Graph, kind_of
 from inputs import IGNORED, example, of_token_files
 from refusal import Refusal, Refused, innermost, is_users
 from rewrite import rewrite
@@ -246,9 +247,29 @@ def products_of_experts(step):
             config._experts_implementation = kept[key]
 
 
+class Numbers(list):
+    """Of all experts, each as a tensor of one number, with what is done to them before a loop."""
+
+    def flatten(self, *dims):
+        return Numbers(each.reshape(()) for each in self)
+
+    squeeze = view = reshape = flatten
+
+    def tolist(self):
+        return [each.tolist() for each in self]
+
+
+def is_of_counts(vector):
+    """Whether a vector is true where a sum, as of an expert's tokens, is not 0."""
+    tracer = getattr(get_proxy_mode(), "tracer", None)
+    known = tracer and get_proxy_slot(vector, tracer, None)
+    node = known.proxy.node if known else None
+    return kind_of(node) in ("gt", "greater", "ne", "not_equal") and node.args[1] == 0 and kind_of(node.args[0]) == "sum"
+
+
 @contextlib.contextmanager
 def each_expert_with_tokens():
-    """Of a mask, the places that are not 0 are taken to be some, and of a vector all: as a loop over experts has them, which depends on how many tokens
+    """Of a mask, the places that are not 0 are taken to be some, and of counts all: as a loop over experts has them, which depends on how many tokens
     each has, but computes the same with none. What does not is found by the comparison."""
     where, nonzero = torch.where, torch.Tensor.nonzero
 
@@ -259,7 +280,8 @@ def each_expert_with_tokens():
         return found
 
     def numbers(self, *, as_tuple=False):
-        return [torch.tensor([number]) for number in range(len(self))] if self.dim() == 1 and not as_tuple else nonzero(self, as_tuple=as_tuple)
+        is_loop = self.dim() == 1 and not as_tuple and is_of_counts(self)
+        return Numbers(torch.tensor([number]) for number in range(len(self))) if is_loop else nonzero(self, as_tuple=as_tuple)
 
     torch.where, torch.Tensor.nonzero = places, numbers
     try:

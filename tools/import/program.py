@@ -14,7 +14,7 @@ from losses import append_losses, is_usual, terms_of
 from ops import Data, Op, Output, Program, Weight, needs, plain
 from patterns import BY_KIND, POINTWISE, WITHOUT_ROW
 from refusal import Refusal, Refused, in_order, path_of, place_of
-from tables import table_of
+from tables import has_value, table_of
 from views import view_of
 
 RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")  # which PyTorch takes for random, for the sake of dropout
@@ -142,9 +142,9 @@ class Maker:
     def weight_shape(self, name):
         return self.weight_shapes[self.bound[name]]
 
-    def table(self, name, value):
+    def table(self, name, value, fits=has_value):
         """The weight that a constant of several values is."""
-        return table_of(self.graph, self.bound[name], value, path_of(self.node, self.graph.prefix), self.node)
+        return table_of(self.graph, self.bound[name], value, path_of(self.node, self.graph.prefix), self.node, fits)
 
     def constant(self, name):
         return self.graph.constant[self.bound[name]]
