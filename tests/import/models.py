@@ -166,10 +166,10 @@ class Placed(nn.Module):
         count = tokens.shape[1]
         x = self.words(tokens) + self.types(torch.zeros_like(tokens)) + self.places(torch.arange(2, count + 2))
         x = (x + self.more[:, 1:count + 1] + self.row + self.rows[1]) * self.one + self.zero
-        x = x * self.bias + self.waves[:, :count] + 0.1 * torch.arange(count)[:, None] * torch.linspace(1, 2, WIDTH)
+        x = x + self.waves[:, :count] + 0.1 * torch.arange(count)[:, None] * torch.linspace(1, 2, WIDTH)
         for block in self.blocks:
             x = x + block(x)
-        return self.out(x)
+        return self.out(x * self.bias)
 
 
 def placed():
