@@ -242,13 +242,23 @@ static bool check_member(const struct pen_rank_context *b, uint32_t member) {
   return fine;
 }
 
+/* The tensors of a stack have equally many elements. */
+static bool check_stack(const struct pen_rank_context *b, const struct pen_weight *weight) {
+  const uint32_t tensors = pen_tensor_count(weight);
+  return (weight->count >= tensors && weight->count % tensors == 0) ||
+         pen_problem_note(b->checked->problem, b->rank, PEN_NONE,
+                          "%s has %llu elements, which %u tensors do not divide", weight->name,
+                          (unsigned long long)weight->count, tensors);
+}
+
 /* Members differ in what has a sole owner. */
 bool pen_check_persistent(const struct pen_rank_context *b) {
   uint32_t members = 1;
   bool fine = true;
   for (uint32_t index = 0; index < b->own_weight_count && fine; index++) {
     const struct pen_weight *weight = &b->plan->weights[b->own_weight[index]];
-    fine = check_sharded(b, b->own_weight[index]) && check_moments(b, weight);
+    fine = check_stack(b, weight) && check_sharded(b, b->own_weight[index]) &&
+           check_moments(b, weight);
     if (b->plan->sharding != PEN_SHARD_NONE && weight->sole_owner)
       members = pen_group_size(b->plan, PEN_SHARD);
   }
