@@ -247,8 +247,8 @@ static bool check_stack(const struct pen_rank_context *b, const struct pen_weigh
   const uint32_t tensors = pen_tensor_count(weight);
   return (weight->count >= tensors && weight->count % tensors == 0) ||
          pen_problem_note(b->checked->problem, b->rank, PEN_NONE,
-                          "%s has %llu elements, which %u tensors do not divide", weight->name,
-                          (unsigned long long)weight->count, tensors);
+                          "counted: %s has %llu elements, which %u tensors do not divide",
+                          weight->name, (unsigned long long)weight->count, tensors);
 }
 
 /* Members differ in what has a sole owner. */
