@@ -2,16 +2,7 @@
 # import.t: penstock-import describes modules of PyTorch so that a deployment has their losses and gradients, and the bits of the family where there is
 # one; it refuses what it cannot, by the user's lines. Needs a Python with torch and transformers: set PEER.
 . "${top_srcdir:-.}/tests/support/lib.sh"
-program=$top_builddir/penstock-import
-test -x "$program" || skip_all "penstock-import is not built"
-OMP_NUM_THREADS=1 # more are slower for models as small as these
-export OMP_NUM_THREADS
-find_python 'import importlib.util as u; u.find_spec("torch").name + u.find_spec("transformers").name' /opt/peer/bin/peer-python python3 || skip_all "no Python with torch and transformers here: set PEER"
-program=$(cd "$top_builddir" && pwd)/penstock-import
-cases=$(cd "$top_srcdir/tests/import" && pwd)
-make_tokens "$scratch/data.bin" 4000
-cd "$scratch" || exit 1
-status() { cat "$1.status"; }
+. "$top_srcdir/tests/import/import.sh"
 
 # ---- what is imported, and refused: one process for all ----
 trained="nano written_out odd placed llama gpt2 gemma3 olmo2" checked="mistral gemma2 qwen2 qwen3 programs standard lecture parts phi3 gpt_neox stablelm phi" folders="bare neox scaled"

@@ -2,16 +2,7 @@
 # import_experts.t: penstock-import takes models with experts, of transformers and written by hand: a deployment has their losses and gradients, and those
 # of the family where there is one; other routers and experts are refused by the user's lines. Needs a Python with torch and transformers: set PEER.
 . "${top_srcdir:-.}/tests/support/lib.sh"
-program=$top_builddir/penstock-import
-test -x "$program" || skip_all "penstock-import is not built"
-OMP_NUM_THREADS=1 # more are slower for models as small as these
-export OMP_NUM_THREADS
-find_python 'import importlib.util as u; u.find_spec("torch").name + u.find_spec("transformers").name' /opt/peer/bin/peer-python python3 || skip_all "no Python with torch and transformers here: set PEER"
-program=$(cd "$top_builddir" && pwd)/penstock-import
-cases=$(cd "$top_srcdir/tests/import" && pwd)
-make_tokens "$scratch/data.bin" 4000
-cd "$scratch" || exit 1
-status() { cat "$1.status"; }
+. "$top_srcdir/tests/import/import.sh"
 
 major=$("$python" -c 'import importlib.metadata as m; print(m.version("transformers").split(".")[0])')
 folders="mixtral qwen3_moe olmoe qwen2_moe"

@@ -2,6 +2,7 @@
 EXTRA_DIST += \
   %reldir%/disturbed.py \
   %reldir%/experts.py \
+  %reldir%/import.sh \
   %reldir%/models.py \
   %reldir%/named.py \
   %reldir%/refused.py \
