@@ -323,6 +323,11 @@ static inline bool pen_is_of_model(const struct pen_weight *weight) {
   return weight->optimizer != PEN_OPTIMIZER_CHOICES;
 }
 
+/* Its tensors in the file of the model. */
+static inline uint32_t pen_model_tensor_count(const struct pen_weight *weight) {
+  return pen_is_of_model(weight) ? pen_tensor_count(weight) : 0;
+}
+
 /* Entries of the step statistics: the first of a weight, and all. */
 static inline uint32_t pen_first_entry(const struct pen_plan *plan, uint32_t weight) {
   return weight + plan->weights[weight].stacked_before;

@@ -59,8 +59,8 @@ static void add_updates(struct pen_writer *text, const struct pen_plan *plan,
   pen_writer_text(text, "\"updates\": {");
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     const struct pen_weight *weight = &plan->weights[i];
-    const bool is_listed = weight->split == 0 && !weight->frozen && pen_is_of_model(weight);
-    for (uint32_t n = 0; is_listed && n < pen_tensor_count(weight); n++) {
+    const bool is_listed = weight->split == 0 && !weight->frozen;
+    for (uint32_t n = 0; is_listed && n < pen_model_tensor_count(weight); n++) {
       const uint64_t count = updates->most - pen_lag_of(updates->lag, i);
       pen_writer_text(text, separator);
       pen_writer_json(text, pen_checkpoint_tensor_name(name, weight, n, PEN_CHECKPOINT_VALUE));
@@ -354,8 +354,7 @@ static void parse_updates(struct pen_manifest *manifest, const char *path, const
     pen_fail(PEN_EXIT_SYSTEM, "%s: out of memory", path);
   }
   for (uint32_t i = 0; i < plan->weight_count; i++) {
-    const bool is_counted = pen_is_of_model(&plan->weights[i]);
-    for (uint32_t n = 0; is_counted && n < pen_tensor_count(&plan->weights[i]); n++) {
+    for (uint32_t n = 0; n < pen_model_tensor_count(&plan->weights[i]); n++) {
       parse_update(manifest, path, updates, plan, i, n, &hash);
     }
   }

@@ -285,8 +285,7 @@ struct pen_model_files *pen_model_files_open(const char *path, const struct pen_
   find_lacking(shards, plan);
   check_prefixes(shards);
   for (uint32_t i = 0; i < plan->weight_count; i++) {
-    const bool stored = pen_is_of_model(&plan->weights[i]);
-    for (uint32_t n = 0; stored && n < pen_tensor_count(&plan->weights[i]); n++) {
+    for (uint32_t n = 0; n < pen_model_tensor_count(&plan->weights[i]); n++) {
       find(shards, &plan->weights[i], n, &shard);
     }
   }
@@ -426,8 +425,7 @@ enum pen_manifest_found pen_model_files_manifest(const struct pen_model_files *s
 uint32_t pen_model_files_sample(const struct pen_model_files *shards, const struct pen_plan *plan) {
   uint32_t sample = 0;
   for (uint32_t i = 0; i < plan->weight_count; i++) {
-    const bool stored = pen_is_of_model(&plan->weights[i]);
-    for (uint32_t n = 0; stored && n < pen_tensor_count(&plan->weights[i]); n++) {
+    for (uint32_t n = 0; n < pen_model_tensor_count(&plan->weights[i]); n++) {
       const struct shard *shard;
       const struct pen_stored *tensor = find(shards, &plan->weights[i], n, &shard);
       sample = pen_safetensors_sample(shard->file, tensor, sample);
